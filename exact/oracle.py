@@ -22,9 +22,9 @@ A verifier may return its tokens in two more forms:
     (tokens, n_accepted)         n_accepted is [B]; only the first n_accepted + 1 tokens of a row
                                  are read
 
-The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..). With
-`padding=True` some rounds have fewer guesses. The missing guesses are then -1, and the rows of
-p_draft and p_target that belong to them are zeros.
+The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
+With `padding=True` some rounds have fewer guesses. The missing guesses are then -1, and the
+rows of p_draft and p_target that belong to them are zeros.
 
 If your verifier has different arguments, write a lambda. In these lambdas g is guesses, q is
 p_draft, p is p_target and u is uniforms:
@@ -33,21 +33,23 @@ p_draft, p is p_target and u is uniforms:
     check(lambda g, q, p, u: verify(g, q, p, u[:, :-1], u[:, -1]))
     # the verifier has no p_draft, because it assumes one-hot rows
     check(lambda g, q, p, u: verify(g, p, u))
-    # the verifier is given a bonus token that is already drawn
-    check(lambda g, q, p, u: verify(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1])))
+    # the verifier is given a bonus token, which your function draw draws from the last row; no
+    # round needs u[:, -1] twice, because a round ends with a bonus token or with a residual
+    token check(lambda g, q, p, u: verify(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1])))
 
 How it works
  1. A toy is a small draft and a small target. The verifier is called with every path of K guesses
     that the draft of a toy in TOYS can write.
  2. The answer to one path changes only where a uniform crosses a threshold. Bisection finds the
     thresholds. They cut the cube of all uniforms into boxes on which the answer is constant.
- 3. One call per box shows which tokens the box gives. Their probability is the box's volume.
+ 3. One call per box shows which tokens the box gives. Given the path, they have the box's volume
+    as their probability.
  4. A round may write fewer than K + 1 tokens. Draws from the target's rows complete such a text.
     Then the distribution of K + 1 tokens is compared with the target's.
 
-Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so volumes are exact. A search found
-the toys (exact/rules/oracle_rows.py). On these toys each wrong rule in KNOWN is seen, and so is
-each verifier with one wrong line (exact/rules/faults.py).
+Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so volumes are exact. A search
+found the toys (exact/rules/oracle_rows.py). On these toys each wrong rule in KNOWN is seen, and
+so is each verifier with one wrong line (exact/rules/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution
@@ -65,8 +67,8 @@ A program is started once. It reads lines of numbers (as 0.25 or 1e-05), and ans
     answer    K + 1 whole numbers: the accepted guesses and one more token, then -1
 
 A program must flush its output after each line. If an answer stays in a buffer, the program is
-refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/ has programs in
-C, Rust and Go. In pytest, after `from oracle import Program, check`:
+refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/ has programs
+in C, Rust and Go. In pytest, after `from oracle import Program, check`:
 
     def test_our_verifier_is_exact():
         report = check(Program(["./verifier"]))
@@ -103,9 +105,10 @@ CHUNK = 1 << 16  # rows per call of the verifier
 # Limits of the search for boxes. If more boxes are needed, the verifier is sampled instead.
 MOST_BOXES = 12  # boxes per case that one step cuts; rules with thresholds need 4
 MOST_CUTS = 64  # steps that cut boxes; rules with thresholds need 13
-SAMPLES = 1 << 6  # points at which a box is tested
+SAMPLES = 1 << 6  # walks in a box, each from its low corner to one other point (walks_in)
 
-# Rows that are called a second time, because an answer must not depend on the rest of the batch.
+# Rows that are called a second time, because an answer must not depend on the rest of the
+# batch.
 REPEATED = 1 << 13  # rows that are called again in a different order
 ALONE = 16  # rows that are called again in a batch of one row
 
@@ -117,8 +120,8 @@ LINES = 1 << 10  # lines that are given at a time
 SECONDS = 10.0  # time for the start and LINES lines
 LONGEST = 1 << 12  # characters of an answer that are read at a time
 
-# {V: two toys}. A toy is (draft, target). Each model has V + 1 rows of thousandths: row 0 follows
-# no token, row 1 follows token 0, row 2 follows token 1, and so on. Every row of a
+# {V: two toys}. A toy is (draft, target). Each model has V + 1 rows of thousandths: row 0
+# follows no token, row 1 follows token 0, row 2 follows token 1, and so on. Every row of a
 # target has a probability that no half-precision number equals.
 TOYS = {
     3: (([[440, 200, 360], [0, 0, 1000], [700, 300, 0], [250, 311, 439]],
@@ -135,9 +138,9 @@ TOYS = {
           [300, 170, 390, 140]])),
 }
 
-# {wrong rule: its figures for V = K = 3}. The figures are the total variation from the target on
-# the first toy and on the second toy, the mean tokens per round, and the number of rounds after
-# which check_by_sampling sees the rule with a probability above 1 - 1e-6.
+# {wrong rule: its figures for V = K = 3}. The figures are the total variation from the target
+# on the first toy and on the second toy, the mean tokens per round, and the number of rounds
+# after which check_by_sampling sees the rule with a probability above 1 - 1e-6.
 KNOWN = {
     "match with the target's best token, at any temperature": (0.58, 0.59, 1.621747, 66),
     '"q = 1"; argmax guesses, accepted from p_target = .5 on':
@@ -398,9 +401,9 @@ class Cases:
         k = (guesses >= 0).sum(axis=1)
         n_tokens = (tokens >= 0).sum(axis=1)
         is_wrong_number = (n_tokens < 1) | (n_tokens > k + 1)
-        # if all tokens come first, the positions from n_tokens on are negative, and no others
-        is_after_tokens = np.arange(self.K + 1) >= n_tokens[:, None]
-        is_misplaced = (tokens < 0) != is_after_tokens
+        # right rows have their n_tokens tokens first: a position t is negative if t >= n_tokens
+        must_be_negative = np.arange(self.K + 1) >= n_tokens[:, None]
+        is_misplaced = (tokens < 0) != must_be_negative
         is_wrong = (tokens < -1) | (tokens >= self.V) | is_misplaced
         wrong_rows = np.flatnonzero(is_wrong.any(axis=1) | is_wrong_number)
         if len(wrong_rows) == 0:
@@ -483,16 +486,16 @@ def tokens_before_padding(tokens, n_accepted):
 def walks_in(low, high, rng, n_samples):
     """Return the points of n_samples walks in each box. [n_axes + 1, n_walks, n_axes]
 
-    A walk begins at the low corner and ends at a goal. Step a moves along axis a only: a walk to
-    the goal (5, 7) has the points (0, 0), (5, 0) and (5, 7). The goal of a box's first walk is the
-    high corner, and all other goals are random points of the box.
+    A walk begins at the low corner and ends at a goal. Step a moves along axis a only: a walk
+    to the goal (5, 7) has the points (0, 0), (5, 0) and (5, 7). The goal of a box's first walk
+    is the high corner, and all other goals are random points of the box.
 
     Walk i of box b is walk number i * n_boxes + b.
     """
     n_boxes, n_axes = low.shape
     starts = np.tile(low, (n_samples, 1))  # [n_walks, n_axes]
     goals = rng.integers(starts, np.tile(high, (n_samples, 1)), endpoint=True)
-    goals[:n_boxes] = high
+    goals[:n_boxes] = high  # the first n_boxes walks are walk 0 of each box
     points = [starts]
     for a in range(n_axes):
         after_step = points[-1].copy()
@@ -504,14 +507,14 @@ def walks_in(low, high, rng, n_samples):
 def first_changes(answer, case, low, high, rng, n_samples):
     """Return for each box the axis on which its answer changes, and the coordinate there.
 
-    The axis is -1 if no walk in the box shows a change. Otherwise the change is the first one on
-    the box's first walk that has one.
+    The axis is -1 if no walk in the box shows a change. Otherwise the change is the first one
+    on the box's first walk that has one.
     """
     n_boxes = len(case)
     points = walks_in(low, high, rng, n_samples)  # [n_axes + 1, n_walks, n_axes]
     case_of_walk = np.tile(case, n_samples)
     # the answers at all points, [n_axes + 1, n_walks, ..]
-    tokens = np.stack([answer(case_of_walk, step) for step in points])
+    tokens = np.stack([answer(case_of_walk, point_of_walk) for point_of_walk in points])
     # is_change[a, w]: step a of walk w changes the answer
     is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n_walks]
 
@@ -521,51 +524,54 @@ def first_changes(answer, case, low, high, rng, n_samples):
     walk = first_walk * n_boxes + np.arange(n_boxes)  # as numbered by walks_in
 
     # the first step of this walk that changes the answer; step a moves along axis a
-    is_change = is_change[:, walk]  # [n_axes, n_boxes]
-    axis = np.where(is_change.any(axis=0), is_change.argmax(axis=0), -1)
+    changes_on_walk = is_change[:, walk]  # [n_axes, n_boxes]
+    axis = np.where(changes_on_walk.any(axis=0), changes_on_walk.argmax(axis=0), -1)
 
     coordinate = np.zeros(n_boxes, dtype=np.int64)
     changing = np.flatnonzero(axis >= 0)  # the boxes with a change
     if len(changing):
         axis_of_change = axis[changing]
         walk_of_change = walk[changing]
-        start = points[axis_of_change, walk_of_change]  # the point before the step
+        before = points[axis_of_change, walk_of_change]  # the point before the step
         old = tokens[axis_of_change, walk_of_change]  # the answer at this point
-        goal = points[-1, walk_of_change]
+        after = points[axis_of_change + 1, walk_of_change]  # the point after the step
         coordinate[changing] = coordinate_of_change(
-            answer, case[changing], start, old, axis_of_change, goal)
+            answer, case[changing], before, old, axis_of_change, after)
     return axis, coordinate
 
 
-def coordinate_of_change(answer, case, start, old, axis, goal):
-    """Return for each point the first coordinate, from start to goal, at which the answer changes.
+def coordinate_of_change(answer, case, before, old, axis, after):
+    """Return for each of n steps the first coordinate at which the answer differs from `old`.
 
-    Each point moves along its axis only. The answer is `old` at the start, and a different one at
-    the goal.
+    A step moves along its axis from the point `before` to the point `after`. The answer is
+    `old` at `before`, and a different one at `after`.
 
-    case, axis     [n]
-    start, goal    [n, n_axes]
-    old            [n, ..], an answer for each point
+    case, axis       [n]
+    before, after    [n, n_axes]
+    old              [n, ..]
     """
     each = np.arange(len(case))
 
     def is_old(coordinate):
-        """Return for each point whether its answer is old, with this coordinate on its axis."""
-        point = start.copy()
+        """Return for each step whether the answer is old at this coordinate on its axis."""
+        point = before.copy()
         point[each, axis] = coordinate
         return (answer(case, point) == old).all(axis=1)
 
     # bisection: the answer is old at `below`, and not old at `above`
-    below = start[each, axis]
-    above = goal[each, axis]
+    below = before[each, axis]
+    above = after[each, axis]
     while (above - below > 1).any():
         middle = (below + above) // 2
         is_old_there = is_old(middle)
         below = np.where(is_old_there, middle, below)
         above = np.where(is_old_there, above, middle)
 
+    # a step of length 0 that changed the answer
+    if (below >= above).any():
+        raise Refused(DEPENDS)
     # both sides are called again, because the answers so far came in batches with other rows
-    if (below >= above).any() or not is_old(above - 1).all() or is_old(above).any():
+    if not is_old(above - 1).all() or is_old(above).any():
         raise Refused(DEPENDS)
     return above
 
@@ -573,8 +579,8 @@ def coordinate_of_change(answer, case, start, old, axis, goal):
 def find_boxes(answer, n_cases, n_axes, top, rng, n_samples=SAMPLES):
     """Return all boxes on which the answer is constant, or None if there are too many.
 
-    The boxes are three arrays: their cases [n], low corners and high corners [n, n_axes]. A case
-    starts as one box with all its uniforms. A box is cut in two where its answer changes.
+    The boxes are three arrays: their cases [n], low corners and high corners [n, n_axes]. A
+    case starts as one box with all its uniforms. A box is cut in two where its answer changes.
     """
     done = []  # (case, low, high) of the constant boxes, step by step
     case = np.arange(n_cases)
@@ -654,22 +660,26 @@ def weight_per_text(toy, texts, weight, n_toys, V):
 def distributions(cases, written):
     """Return the distributions of K + 1 tokens that came, and those that should have come.
 
-    [n_toys, V ** (K + 1)] each, with the texts in the order of weight_per_text. The target's rows
-    complete a round that ends early.
+    [n_toys, V ** (K + 1)] each, with the texts in the order of weight_per_text. The target's
+    rows complete a round that ends early.
+
+    The texts grow from 0 to K + 1 tokens. At m tokens `came` has only the rounds that wrote m
+    or fewer. A round that writes n tokens enters at m = n, and the target's row extends it
+    afterwards.
     """
     V = cases.V
     n_toys = cases.n_toys
     toy = cases.toy[written.case]
     n_tokens = (written.tokens >= 0).sum(axis=1)
-    # The only text of m = 0 tokens is the empty text. No round writes it, and all texts of the
-    # target begin with it.
+    # m = 0: the only text is empty. No round writes it, and every text of the target begins
+    # with it.
     came = np.zeros((n_toys, 1))
     should = np.ones((n_toys, 1))
     row_after = cases.target[:, :1]  # [n_toys, n_texts, V]: the target's row after each text
     for m in range(1, cases.K + 2):
-        # first kind of text of m tokens: a round wrote fewer, and the target's row gives the last
+        # rounds that wrote fewer than m tokens: the target's row gives token number m
         completed = (came[..., None] * row_after).reshape(n_toys, V**m)
-        # second kind: a round wrote all m tokens
+        # rounds that wrote exactly m tokens
         is_whole = n_tokens == m
         whole = weight_per_text(toy[is_whole], written.tokens[is_whole, :m],
                                 written.weight[is_whole], n_toys, V)
@@ -691,22 +701,25 @@ def starts_of(texts, V, m):
 def most_tokens(cases):
     """Return the most tokens per round of any lossless test of one chain. [n_toys]
 
-    Block verification is the best test (Sun et al., 2024). Given the first t guesses, it accepts
-    all of them with probability share[t]:
+    Block verification is the best test (Sun et al., 2024). Given the first t guesses, it
+    accepts all of them with probability share[t]:
 
         share[0]     = 1
         share[t + 1] = min(1, share[t] * p_target[t] / p_draft[t]), both of guess t
 
-    A round has one token more than accepted guesses, so its mean is 1 + share[1] + .. + share[K].
+    A round has one token more than accepted guesses, so its mean is 1 + share[1] + .. +
+    share[K].
     """
     each = np.arange(len(cases.weight))
     share = np.ones(len(each))
     tokens = np.ones(len(each))
     for t in range(cases.K):
-        is_guess = cases.guesses[:, t] >= 0
-        p_target = np.float64(cases.p_target[each, t, cases.guesses[:, t]])
-        # 1 for padding, so that nothing is divided by 0; the share becomes 0 instead
-        p_draft = np.where(is_guess, cases.p_draft[each, t, cases.guesses[:, t]], 1)
+        guess = cases.guesses[:, t]
+        is_guess = guess >= 0
+        p_target = np.float64(cases.p_target[each, t, guess])
+        # padding, token -1, would read the last column and divide by 0; p_draft is 1 instead,
+        # and the share becomes 0 below
+        p_draft = np.where(is_guess, cases.p_draft[each, t, guess], 1)
         share = np.minimum(share * p_target / p_draft, 1) * is_guess
         tokens += share
     return np.bincount(cases.toy, tokens * cases.weight)
@@ -739,19 +752,20 @@ def likeliest_round(cases, written, toy, start):
 def first_fault(cases, came, should, m, toy, written):
     """Return (position, tokens before, token) of a token that comes too often, and lines on it.
 
-    The token is the last of a start of m tokens. Of all such starts, this one has a probability
-    that is too large by the most.
+    The token is the last of m tokens with which texts begin. These m tokens are the start whose
+    probability exceeds the target's by the most.
     """
     shape = [cases.V] * m  # one axis per token of a start
     came = starts_of(came[toy], cases.V, m).reshape(shape)
     should = starts_of(should[toy], cases.V, m).reshape(shape)
-    start = [int(token) for token in np.unravel_index(np.argmax(came - should), shape)]
+    start = np.unravel_index(np.argmax(came - should), shape)
+    start = [int(token) for token in start]
     position = m - 1
     before = start[:-1]
     token = start[-1]
     lines = [f"first wrong token: {token} at position {position}, after {before}"]
 
-    # rows[name]: the probability of `before` and each next token; p_draft is a row already
+    # came[before] has an entry for each next token: the probability of `before` and this token
     rows = {"came": came[tuple(before)], "should": should[tuple(before)]}
     i = likeliest_round(cases, written, toy, start)
     if i is not None:
@@ -759,7 +773,8 @@ def first_fault(cases, came, should, m, toy, written):
         guesses = cases.guesses[case]
         if (guesses >= 0).sum() > position:
             rows["p_draft"] = cases.p_draft[case, position]
-    # a row divided by its sum is the distribution of the token at this position
+    # a row divided by its sum is the distribution of the token after `before`; p_draft's sum is
+    # 1
     for name, row in rows.items():
         lines.append(f"  {name:10}{np.round(np.float64(row) / row.sum(), 6).tolist()}")
 
@@ -826,7 +841,8 @@ def report_on(cases, differ, margin, method, written, is_enumerated):
         rule = known_rule(distances, per_round)
     if rule:
         lines.append(f"the same figures as: {rule}")
-    if is_enumerated and cases.dtype == "float64" and distance < DTYPES["float32"][1]:
+    _, rounding_of_float32 = DTYPES["float32"]
+    if is_enumerated and cases.dtype == "float64" and distance < rounding_of_float32:
         lines.append('within float32 rounding: for a verifier in float32 say dtype="float32"')
     text = "\n".join([f"NOT exact: {summary}", *lines, f"({ORIGIN})"])
     return Report(False, distance, text, first_wrong_token, rule, per_round, came)
@@ -869,14 +885,17 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
         return not_checked(error, cases)
     # a case's weight is divided among its boxes by their volumes
     volume = ((high - low + 1) / 2.0**bits).prod(axis=1)
-    method = "the same for all uniforms" if len(case) == n_cases else f"{len(case):,} boxes"
+    method = f"{len(case):,} boxes"
+    if len(case) == n_cases:  # no case was cut
+        method = "the same for all uniforms"
+    # the report shows four decimals, so it does not matter that the calls had this rounded down
     middle = (low + high) / 2 / 2.0**bits
     written = Written(case, tokens, cases.weight[case] * volume, middle)
 
     def differ(came, should):
         return abs(came - should).sum(axis=-1) / 2 > rounding
 
-    margin = 10 * rounding
+    margin = 10 * rounding  # tokens are up to K + 1, so their rounding is larger
     return report_on(cases, differ, margin, method, written, is_enumerated=True)
 
 
@@ -916,18 +935,22 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
 
     case = draw_cases(cases, n_each, rng)
     uniforms = rng.integers(2**24, size=(len(case), K + 1)) / 2.0**24  # exact in float32
-    call = verify if pass_uniforms else lambda *arrays: verify(*arrays[:3])
+
+    def without_uniforms(guesses, p_draft, p_target, _):
+        return verify(guesses, p_draft, p_target)
+
     try:
-        tokens = cases.call(call, case, uniforms)
+        tokens = cases.call(verify if pass_uniforms else without_uniforms, case, uniforms)
     except Refused as error:
         return not_checked(error, cases)
     # the last figure of a rule is the number of rounds that show the rule
     n_seen = sum(figures[-1] <= len(case) for figures in KNOWN.values())
     method = (f"{len(case):,} sampled rounds; for K = V = 3 they show {n_seen} of {len(KNOWN)} "
               "wrong rules")
-    written = Written(case, tokens, np.full(len(case), 1 / n_each),
-                      uniforms if pass_uniforms else None)
-    # the mean of n_each numbers between 1 and K + 1 (Hoeffding (1963) Theorem 2)
+    weight = np.full(len(case), 1 / n_each)  # the weights of a toy's rounds sum to 1
+    written = Written(case, tokens, weight, uniforms if pass_uniforms else None)
+    # A round has 1 to K + 1 tokens. By Hoeffding (1963) Theorem 2 a toy's mean of n_each rounds
+    # exceeds its expectation by this margin with a probability of at most false_alarm / n_toys.
     margin = cases.K * np.sqrt(np.log(cases.n_toys / false_alarm) / (2 * n_each))
     return report_on(cases, differ, margin, method, written, is_enumerated=False)
 
@@ -1053,8 +1076,8 @@ class Program:
             early = self.next_answer(lines[0], 0)
             raise self.refused(f"printed {quoted(early)} before it was given", lines[0])
         self.texts.put("\n".join(lines) + "\n")
-        # one whole number of at most nine digits, then K more; {{1,9}} is {1,9} in the pattern
-        is_answer = re.compile(rf"\s*-?[0-9]{{1,9}}(\s+-?[0-9]{{1,9}}){{{K}}}\s*").fullmatch
+        number = "-?[0-9]{1,9}"  # a whole number of at most nine digits
+        is_answer = re.compile(rf"\s*{number}" + rf"\s+{number}" * K + r"\s*").fullmatch
         last_moment = time.monotonic() + self.seconds
         tokens = []
         for line in lines:
@@ -1113,8 +1136,8 @@ def verifier_of_file(path):
     if not callable(verify):
         raise ValueError(f"need a function verify in {path}")
 
-    parameters = inspect.signature(verify).parameters
-    if [*parameters][-1:] == ["rng"]:
+    parameters = [*inspect.signature(verify).parameters]  # their names
+    if parameters and parameters[-1] == "rng":
         raise ValueError("this verify takes an rng; check it with: python -m exact.judge "
                          f"{path}")
     try:
@@ -1207,7 +1230,8 @@ def main(argv=None):
     except KeyboardInterrupt:
         parser.exit(130, f"{PROGRAM}: interrupted\n")
     except (Exception, SystemExit) as error:
-        parser.error(" ".join(place_of(error, path).split()))
+        words_of_error = place_of(error, path).split()  # without line ends
+        parser.error(" ".join(words_of_error))
     try:
         print(report, flush=True)
     except BrokenPipeError:  # as in `| head -1`: nobody reads the rest
