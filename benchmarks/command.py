@@ -40,8 +40,8 @@ def run(program, args, all_figures, paragraphs, requirements="requirements.txt",
 
     `page_of` returns the page of a command that has the flag --out.
     """
-    # `command` is meant for a main(argv): it prints errors in one line. Here the flags are parsed
-    # already, so argv is not used.
+    # `command` turns errors into one line. It decorates a main(argv), so this function has an
+    # argv too, and does not use it: the flags are parsed already.
     @command(program, requirements)
     def print_tables(argv=None):
         """Print the paragraphs, with all errors in one line."""
@@ -72,7 +72,8 @@ def measured_figures(args, all_figures):
     text = json.dumps(all_figures(args), indent=1)
     if args.json:
         args.json.write_text(text + "\n", encoding="utf-8")
-    # In JSON all keys are strings. Figures that are read back have the same keys as a file's.
+    # The figures are read back, because JSON turns all keys into strings. So `paragraphs` gets
+    # strings as keys here, as it does from a file of --show.
     return json.loads(text)
 
 

@@ -66,7 +66,7 @@ def all_figures(args):
         # The ratio is computed for each turn, so a slow turn slows both of its parts.
         rows[n] = {"bare": spread(bare), "wrapped": spread(wrapped),
                    "ratio": spread(wrapped / bare)}
-    # Both passes are PyTorch's.
+    # PyTorch computes both passes, and every wrapped model names its version.
     library = wrapped_model.library
     versions = f"{library}, transformers {transformers.__version__}"
     return machine(library) | {"versions": versions, "repeats": args.repeats, "rows": rows}

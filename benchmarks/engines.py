@@ -49,7 +49,8 @@ COLUMNS = ("tokens/pass at 0", "tokens/pass at 1", "tokens/s", "plain tokens/s")
 
 def n_threads(model):
     """Return the number of threads of our passes: one if a second does not pay for any weight."""
-    return products.N_THREADS if model.params["wte"].size >= products.SHARED else 1
+    largest = model.params["wte"]  # wte is the largest weight: n_vocab > 4 n_embd in all models
+    return products.N_THREADS if largest.size >= products.SHARED else 1
 
 
 # ---- the engines: each returns write(x, N, temperature, seed, speculative) -> (ids, passes)
@@ -73,6 +74,7 @@ def to_transformers(model):
     # transformers has its own names for two sizes. The other three names are equal.
     config = GPT2Config(vocab_size=hparams.pop("n_vocab"), n_positions=hparams.pop("n_ctx"),
                         eos_token_id=None, bos_token_id=None, **hparams)
+    # Our projections are transposed in memory. A copy in C order is not.
     state = {f"transformer.{transformers_name(name)}": torch.from_numpy(np.array(weight, order="C"))
              for name, weight in flatten(model.params)}
     peer = GPT2LMHeadModel(config).eval().to(state["transformer.wte.weight"].dtype)

@@ -65,7 +65,9 @@ def totals_of_race(loops, xs, temperature, speculative, args):
             for name, write in loops.items():
                 start = time.perf_counter()
                 _, n_rounds = write(x, args.N, temperature, seed, speculative)
-                totals[name][repeat] += time.perf_counter() - start, n_rounds
+                seconds = time.perf_counter() - start
+                # Adds to both columns of this repeat's row.
+                totals[name][repeat] += [seconds, n_rounds]
     return totals
 
 

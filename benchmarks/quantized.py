@@ -42,7 +42,9 @@ from variants.staged import staged_guess
 ROWS = range(1, 9)
 KS = range(1, 9)
 STAGED = ((6, 2), (8, 2), (12, 3))
-SMALL = 0.6  # probability that the copy accepts a small draft's guess, as in the pair
+# The probability that a simulated small draft's token is 0: about the acceptance of the pair. The
+# copy accepts a bit more, because both may have token 1 (demo/race.py).
+SMALL = 0.6
 # size: weights that share a scale; None: all weights of an output
 ROUNDINGS = [(bits, size) for bits in (8, 6, 4) for size in (None, 32)]
 
@@ -111,7 +113,8 @@ def matrices(model):
 def multiply_rows(weights, n_rows):
     """Multiply n_rows rows by each of the matrices."""
     for w in weights:
-        # An int8 matrix has no shape, but its transposed matrix, [n_out, n_in], has one.
+        # An int8 matrix w, which is a view, has no shape. The array behind it, w.mT, has one:
+        # [n_out, n_in].
         n_in = w.mT.shape[1]
         matmul(np.ones((n_rows, n_in), np.float32), w)
 
@@ -158,8 +161,8 @@ def model_rows(model, role, temperature, alpha):
     model = with_sampling(model, temperature=temperature)
     if alpha is None:
         return model
-    # The target's token is always token 0. So a guess is accepted if it is token 0, which has
-    # this probability.
+    # The probability that a row of this model is token 0. The target's rows always are, so the
+    # target accepts the copy's guess with probability alpha.
     zero_probability = {"small": SMALL, "copy": alpha, "target": 1}[role]
     return simulated(model, zero_probability)
 

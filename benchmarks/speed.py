@@ -173,9 +173,9 @@ def race_paragraphs(setting, part):
         columns = by_decoder.values()  # the figures of each K
         lines.append([f"{setting} {value}: tokens per second (quartiles)",
                       *(ranged(column["tokens_per_s"], "{:.0f}") for column in columns)])
-        lines += [[f"{setting} {value}: {label}",
-                   *(number(column.get(name)) for column in columns)]
-                  for name, label in LABELS.items()]
+        for name, label in LABELS.items():
+            numbers = [number(column.get(name)) for column in columns]
+            lines.append([f"{setting} {value}: {label}", *numbers])
     yield markdown_table([part["texts"], *heads], lines)
 
 

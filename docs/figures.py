@@ -44,9 +44,11 @@ NOT_PROSE = re.compile("|".join([
     r"^\|[^\n|]*(?=\|)",  # the label of a row
     r"(?:Sec\.|Theorem|App\.) [\d.]+\d"]), re.DOTALL | re.MULTILINE)
 FIGURE = re.compile("|".join([
-    r"(?<![\w.,])(\d[\d,]*)?\.\d+(?![\d.]*\w)",  # with a decimal point: 1,234.5 or .98
+    # With a decimal point: 1,234.5 or .98. No version such as 1.2.3, and no 1.5x.
+    r"(?<![\w.,])(\d[\d,]*)?\.\d+(?![\d.]*\w)",
     r"(?<![\w.])\d+(?= %| percent)",  # a percentage
-    r"(?<=\|)(?P<sign> (\+ )?)\d[\d,]*(?=( [a-zA-Z]+)? \|)"]))  # a whole cell: | 12 |, | + 3 ms |
+    # A whole cell: | 12 | or | + 3 ms |. "sign" is what stands between | and the number.
+    r"(?<=\|)(?P<sign> (\+ )?)\d[\d,]*(?=( [a-zA-Z]+)? \|)"]))
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
 
 
@@ -90,7 +92,8 @@ def line_numbers(line):
         return [float(number) for number in line.removeprefix("given ").split(";")]
     table, row, column = (part.strip() for part in line.split(" | "))
     name, *words = table.split(", ")
-    # A word matches as a whole: "temperature 0" is not in "temperature 0.7", nor "1" in "16".
+    # A word matches as a whole: "temperature 0" is not in "temperature 0.7", nor "1" in "16". So
+    # digits must not follow the word, nor a point and digits.
     patterns = [re.compile(rf"(?<!\w){re.escape(word)}(?![.\d]*\d)", re.I) for word in words]
     numbers_of_tables = []  # the numbers of the cell in each table that has it
     for candidate in every_table():
@@ -151,6 +154,7 @@ def figures_with_cells(text):
         # no figures.
         firsts = [start, *(marker.end() for marker in markers)]
         lasts = [*firsts[1:], end]
+        # The empty list is for piece 0.
         numbers_of_pieces = [[], *(marker_numbers(marker) for marker in markers)]
         for first, last, numbers in zip(firsts, lasts, numbers_of_pieces):
             figures = spans_of_figures(prose, first, last)

@@ -25,7 +25,8 @@ FLAGS = f"{ROUND} --n_tokens_to_generate 44"
 REPEATS = 21
 PICTURE = Path(__file__).parent / "img" / "run.png"
 BROWSERS = "chromium", "google-chrome", "chrome"
-# The browser leaves only one round of the page, and steps to the line that tests its first guess.
+# The browser leaves only one round of the page, and steps through its code to the line that tests
+# its first guess: code.walk(i) goes to step i, and ".runs" is the line that runs in this step.
 ONE_ROUND = """<script>
 show(ROUND);
 const round = at("round-ROUND");

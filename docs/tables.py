@@ -139,6 +139,7 @@ def memory_of_drafts():
     large_cache = 4 * 2 * 48 * 1600
     small_cache = 4 * 2 * 12 * 768
     # The int8 copy has a byte per number of a matrix, and a float per output, which is its scale.
+    # It shares all other numbers with the target.
     bytes_of = {"1558M": (4 * (large + large_others), large_cache),
                 "int8 copy": (large + 4 * outputs, large_cache),
                 "124M": (4 * (small + small_others), small_cache)}

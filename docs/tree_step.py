@@ -35,8 +35,8 @@ def row_by_row(model):
 
 def step(x, n_left, rng, draft, target, K):
     """Test one tree of guesses, then draw the other tokens from the target."""
-    # Only the first round of a text has more than K tokens left. Trees in every round would take
-    # the judge too long.
+    # The judge asks for K + 1 tokens, so only the first round of a text has more than K left. Trees
+    # in every round would take the judge too long.
     if n_left <= K:
         return [sample(target(x, 1)[-1], rng)]
     # Two guesses at the root, one below each of them.

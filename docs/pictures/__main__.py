@@ -109,7 +109,8 @@ def main(argv=None):
     parser.add_argument("--record", action="store_true",
                         help=f"run the models first (applies to {', '.join(RECORDED)})")
     args = parser.parse_args(argv)
-    for name in picture_names() if args.name == "all" else [args.name]:
+    names = picture_names() if args.name == "all" else [args.name]
+    for name in names:
         if args.record and name in RECORDED:
             record_picture(name)
         write_picture(name, IMAGES)
