@@ -108,8 +108,8 @@ def generate_of(assistant, peer):
         torch.manual_seed(seed)
         passes.clear()
         with torch.no_grad():
-            # min_new_tokens keeps a text from ending early. A greedy text has no temperature, so
-            # 0 becomes None.
+            # min_new_tokens keeps a text from ending early. A greedy text has no temperature,
+            # so 0 becomes None.
             ids = peer.generate(torch.tensor([x]), max_new_tokens=N, min_new_tokens=N,
                                 do_sample=temperature > 0, temperature=temperature or None,
                                 top_k=0, pad_token_id=0,
@@ -125,8 +125,9 @@ def llama_engine(encoder, draft, target):
 
     from lib.checkpoints import gguf
 
-    # A GGUF file needs a vocabulary, although all tokens are sent as numbers. Random weights have
-    # none, so one is made: the 256 bytes, one merge, and made-up names for all other tokens.
+    # A GGUF file needs a vocabulary, although all tokens are sent as numbers. Random weights
+    # have none, so one is made: the 256 bytes, one merge, and made-up names for all other
+    # tokens.
     if encoder is None:
         names = (f"<{i}>" for i in range(target.n_vocab))
         symbols = [*byte_characters().values(), "ab", *names]
@@ -166,8 +167,8 @@ ENGINES = {"here": ours, "here, match": partial(ours, decoder="match"),
 def texts_and_pairs(size):
     """Return (encoder or None, prompts as ids, pairs).
 
-    `pairs` is {the end of a row's name: (draft, target)}. A released size has two pairs, because
-    random weights have no acceptance of their own.
+    `pairs` is {the end of a row's name: (draft, target)}. A released size has two pairs,
+    because random weights have no acceptance of their own.
     """
     encoder, draft, target = load_benchmark_pair(size)
     if encoder:

@@ -84,8 +84,8 @@ def loop_row(totals, n_tokens):
         n_repeats = len(total)
         row["tokens/pass"][name] = n_repeats * n_tokens / n_rounds.sum()
     here, theirs = LOOPS
-    # The second ratio is of seconds, so it is turned over: both ratios are above 1 if our loop is
-    # faster.
+    # The second ratio is of seconds, so it is turned over: both ratios are above 1 if our loop
+    # is faster.
     row["ratio"] = median_and_range(rates[here] / rates[theirs])
     row["ratio of a round"] = median_and_range(per_round[theirs] / per_round[here])
     return row

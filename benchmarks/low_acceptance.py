@@ -56,9 +56,9 @@ ROUNDING = 1e-12  # a smaller distance is floating-point error
 class WrongCut:
     """Run a draft whose cache is cut at the wrong place after a rejection.
 
-    The cache loses `n_more` tokens more than the rejected guesses. If `n_more` is -1, it loses one
-    token less, so one rejected guess stays. Later tokens are appended to what the cache holds, as
-    engines do.
+    The cache loses `n_more` tokens more than the rejected guesses. If `n_more` is -1, it loses
+    one token less, so one rejected guess stays. Later tokens are appended to what the cache
+    holds, as engines do.
     """
 
     def __init__(self, draft, n_more):
@@ -195,9 +195,9 @@ def written_rounds(make_step_of, pair, ids, temperature, N, seed):
 def first_guess_counts(rounds):  # -> [2, 1, 2]
     """Return how many first guesses were tested and accepted, by the round before them.
 
-    counts[0] are tested guesses, counts[1] accepted ones. The middle axis stands for the parts of
-    a text, of which there is one here. In the last axis, column 0 counts first guesses after a
-    round with a rejected guess, and column 1 those after a round without one.
+    counts[0] are tested guesses, counts[1] accepted ones. The middle axis stands for the parts
+    of a text, of which there is one here. In the last axis, column 0 counts first guesses after
+    a round with a rejected guess, and column 1 those after a round without one.
     """
     counts = np.zeros((2, 1, 2), int)
     for before, done in pairwise(rounds):
@@ -250,7 +250,8 @@ def text_distance(fault: Fault) -> float:
 
     def text(rng):
         """Write one text; `law` calls this once for each way in which the draws can fall."""
-        # Each text has a new step, because a cache that is cut wrongly depends on earlier texts.
+        # Each text has a new step, because a cache that is cut wrongly depends on earlier
+        # texts.
         step = faulty_step(fault, draft.fresh(), target.fresh(), 1.0, len(prompt))
         return complete(prompt, step, N_ENUMERATED, rng)
 

@@ -56,8 +56,9 @@ def sizes(model):
 def agreeing(target, n_layers):
     """Set the target's later layers to 0; return a draft of its first n_layers layers.
 
-    A layer of zeros adds 0 to the residual stream, in the same time as any layer. So both models
-    return equal rows, every guess is accepted, and a pass of the target takes its full time.
+    A layer of zeros adds 0 to the residual stream, in the same time as any layer. So both
+    models return equal rows, every guess is accepted, and a pass of the target takes its full
+    time.
     """
     blocks = target.params["blocks"]
     # [...] writes into the target's own arrays, instead of making new ones.

@@ -90,8 +90,8 @@ def fits(tokens, target, fewest=5):
 def vllm_marginals(verify, rng, V, n, is_opposite, K=3):
     """Return whether each position's tokens fit the target's row, the same at all positions.
 
-    vLLM's test has one guess or three, and its wide case runs at temperature 0.6 too; here there
-    are three guesses, at temperature 1. Its narrow case draws the guesses with its own
+    vLLM's test has one guess or three, and its wide case runs at temperature 0.6 too; here
+    there are three guesses, at temperature 1. Its narrow case draws the guesses with its own
     Gumbel numbers; here they are drawn as for every test.
     """
     logits = rng.standard_normal(V)
@@ -104,8 +104,8 @@ def vllm_marginals(verify, rng, V, n, is_opposite, K=3):
 def sglang_trees(verify, rng, V=20):
     """Return whether two fixed paths are written. SGLang's are paths of trees; here, chains."""
     for text in ([3, 4, 5, 18], [11, 12, 18]):
-        # The target's rows are one-hot, at the tokens of the text. The draft's rows are equal to
-        # them, without the last row, which is for the bonus token.
+        # The target's rows are one-hot, at the tokens of the text. The draft's rows are equal
+        # to them, without the last row, which is for the bonus token.
         rows = np.eye(V)[text]
         tokens = rounds(verify, rows[:-1], rows, 1, rng)
         if tokens.tolist() != [text]:
@@ -147,8 +147,8 @@ def transformers(verify, rng, V=10, n=10_000):
 
     Four tokens replace the third guess, and their counts have an order.
     """
-    # transformers' test has rows with the logits 10 and -10, which are one-hot here. The guesses
-    # are the tokens 1, 4 and 5.
+    # transformers' test has rows with the logits 10 and -10, which are one-hot here. The
+    # guesses are the tokens 1, 4 and 5.
     draft = np.eye(V)[[1, 4, 5]]
     # The target's third row has four tokens, and not guess 5.
     third_logits = np.full(V, -np.inf)
@@ -159,8 +159,8 @@ def transformers(verify, rng, V=10, n=10_000):
     # Column 3 has no token, which is -1.
     if (tokens[:, :2] != [1, 4]).any() or (tokens[:, 3] >= 0).any():
         return False
-    # A missing third token, -1, counts as token 0, which is not among the four. So the four counts
-    # add up to n only if every round has a third token.
+    # A missing third token, -1, counts as token 0, which is not among the four. So the four
+    # counts add up to n only if every round has a third token.
     counts = np.bincount(np.maximum(tokens[:, 2], 0), minlength=V)
     is_ordered = counts[1] > counts[3] > counts[7] > 0 and counts[8] > counts[3]
     return bool(is_ordered and counts[[1, 3, 7, 8]].sum() == n)
@@ -175,8 +175,8 @@ def flashinfer(verify, rng, V=111, B=99, K=3):
         p_target = rng.random((B, K + 1, V))
         p_target /= p_target.sum(axis=-1, keepdims=True)
         # A one-hot target replaces these rows, which are drawn in both cases.
-        # The columns 0 .. K - 1 of `guesses` are guesses. A one-hot target accepts them all, and
-        # then writes column K as the bonus token.
+        # The columns 0 .. K - 1 of `guesses` are guesses. A one-hot target accepts them all,
+        # and then writes column K as the bonus token.
         if is_one_hot:
             p_target = np.eye(V)[guesses]
         for _ in range(10):

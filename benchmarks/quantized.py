@@ -42,8 +42,8 @@ from variants.staged import staged_guess
 ROWS = range(1, 9)
 KS = range(1, 9)
 STAGED = ((6, 2), (8, 2), (12, 3))
-# The probability that a simulated small draft's token is 0: about the acceptance of the pair. The
-# copy accepts a bit more, because both may have token 1 (demo/race.py).
+# The probability that a simulated small draft's token is 0: about the acceptance of the pair.
+# The copy accepts a bit more, because both may have token 1 (demo/race.py).
 SMALL = 0.6
 # size: weights that share a scale; None: all weights of an output
 ROUNDINGS = [(bits, size) for bits in (8, 6, 4) for size in (None, 32)]
@@ -131,7 +131,8 @@ def races(args, encoder, draft, copy, target):
     small = int8_copy(draft)
     settings = {}
     Ks = {"plain": 0} | {f"K = {K}": K for K in KS}
-    # The pair has its own acceptance, which None stands for. Random weights get those of --alpha.
+    # The pair has its own acceptance, which None stands for. Random weights get those of
+    # --alpha.
     alphas = [None] if encoder else args.alpha
     for T in args.temperature:
         costs = costs_at(T, copy, target, texts[0])

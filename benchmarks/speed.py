@@ -149,7 +149,8 @@ def pass_paragraphs(part):
     if part["numpy_rows_ms"]:  # empty on a GPU
         heads += ["NumPy alone: ms", "relative"]
         numpy_rows = time_rows(part["numpy_rows_ms"])
-        # The cells of both are put in one line. cells[0], the number of rows, is in `row` already.
+        # The cells of both are put in one line. cells[0], the number of rows, is in `row`
+        # already.
         rows = [row + cells[1:] for row, cells in zip(rows, numpy_rows)]
     yield markdown_table(heads, rows)
     yield markdown_table(["tokens in the context", "ms (quartiles)", "relative"],

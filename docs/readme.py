@@ -77,8 +77,8 @@ def exactness(exact):
     """Return whether a decoder is exact, or with which flags; only flags and values are code."""
     if isinstance(exact, bool):
         return "exact" if exact else "no"
-    # A flag with its value, such as "--lenience 1", becomes code. It ends before " above", before
-    # " below", or at the end.
+    # A flag with its value, such as "--lenience 1", becomes code. It ends before " above",
+    # before " below", or at the end.
     return re.sub("--.*?(?= above| below|$)", r"`\g<0>`", exact)
 
 

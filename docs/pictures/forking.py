@@ -112,7 +112,8 @@ def draw_decision(axes, start, ys, boxes):
     parent = start[:-1]  # the start without its last decision; () for the empty start
     parent_x = len(parent)
     parent_y = ys[parent]
-    # The weight is written outside the fork: below a line that goes down, above one that goes up.
+    # The weight is written outside the fork: below a line that goes down, above one that goes
+    # up.
     beside_line = 0.15 if y > parent_y else -0.15
     axes.text(x - 0.52, (parent_y + y) / 2 + beside_line, str(weight),
               va="center", ha="right", fontsize=8.5, color=colour("muted"))

@@ -145,8 +145,8 @@ def rejected(result, before, clock, times):
     for guess, accepted in result["guesses"]:
         if accepted:
             continue
-        # The final text has different tokens here, and may break its lines elsewhere. So positions
-        # are computed with the rejected guess in the text.
+        # The final text has different tokens here, and may break its lines elsewhere. So
+        # positions are computed with the rejected guess in the text.
         where = positions(before + guess, COLUMNS)[len(before) :]
         is_tested = accepted is not None
         class_ = clock.reject(end) if is_tested else "grey"

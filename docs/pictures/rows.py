@@ -65,7 +65,8 @@ def links():
     for row in range(1, len(TOKENS)):
         for token in range(row):
             yield line(middle(token), TOKEN_Y, middle(row), bottom, "edge")
-    # Thick lines from the token below a row. They come later, so they are drawn over the others.
+    # Thick lines from the token below a row. They come later, so they are drawn over the
+    # others.
     for row in range(1, len(TOKENS)):
         yield line(middle(row), TOKEN_Y, middle(row), bottom, "mark", marker_end="url(#tip)")
 
