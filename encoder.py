@@ -20,9 +20,9 @@ END_OF_TEXT = "<|endoftext|>"
 MOST_WORDS = 2**15  # an Encoder keeps the ids of this many words
 BROKEN = "surrogateescape"  # invalid UTF-8 survives decoding and encoding (PEP 383)
 
-# GPT-2's words: contractions, letters, numbers, other signs, white space. Letters, numbers and
-# signs begin with a space if there is one, so `\s+(?!\S)` leaves the last of several spaces to
-# the word after them.
+# GPT-2's words: contractions, letters, numbers, other signs, white space. A space before
+# letters, numbers or signs is part of their word. So of several spaces before a word,
+# `\s+(?!\S)` finds all but the last.
 SPLIT = regex.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 )
@@ -49,8 +49,8 @@ def merge(symbols, ranks):
 
     The plain loop joins the pair of lowest rank everywhere and searches again; it takes 14
     seconds for a word of 30,000 letters. A heap of (rank, position) over a linked list takes
-    O(n log n) steps for n symbols. Both give the same symbols, because a merge only makes pairs
-    of a higher rank.
+    O(n log n) steps for n symbols. Both give the same symbols, because each merge of GPT-2
+    makes a new symbol, and pairs with this symbol were learned later: their rank is higher.
     """
     symbols = ["", *symbols, ""]  # both ends are empty symbols, which no merge contains
     # The linked list: symbol i has the neighbours before[i] and after[i].
@@ -92,8 +92,8 @@ class Encoder:
     end_of_text : str
         The symbol that ends a text. The attribute `end_of_text` is its id, or None.
     added : list of str
-        Further symbols whose text is their own: their characters are not bytes. `encode`
-        never returns their ids, nor that of `end_of_text`.
+        Further symbols that stand for their own text: their characters are not bytes. `encode`
+        never returns their ids, nor the id of `end_of_text`.
 
     Raises
     ------
@@ -121,7 +121,7 @@ class Encoder:
         self.symbols = {token: symbol for symbol, token in vocab.items()}
         self.ranks = {tuple(pair): rank for rank, pair in enumerate(merges)}
         self.end_of_text = vocab.get(end_of_text)
-        self.end_tokens = {self.end_of_text} - {None}
+        self.end_tokens = {self.end_of_text} - {None}  # empty if no symbol ends a text
         self.n_vocab = len(vocab)
         self.ids_of_words: dict[str, tuple] = {}  # a memo, because a text repeats its words
 

@@ -5,8 +5,8 @@
     n_new      tokens read in this pass        n_seq = n_past + n_new
     n_last     rows of logits wanted           d_head = n_embd / n_head
     wte wpe    token and position embeddings   blocks  the n_layer transformer blocks
-    ln_1 attn ln_2 mlp ln_f c_attn c_proj c_fc    weights and the arguments that take them,
-               by OpenAI's names
+    ln_1 attn ln_2 mlp ln_f c_attn c_proj c_fc    OpenAI's names of the weights, and here also
+               of the arguments that take them
     attend     one layer's attention over its cache: a function of the new tokens' q, k and v
 
 Radford et al. (2019), "Language Models are Unsupervised Multitask Learners", Sec. 2.3: learned
@@ -122,6 +122,7 @@ def cached(cache, n_past, mask):
 
 def widened(cache, n_columns):  # [.., n, d_head] -> [.., at least n_columns, d_head]
     """Return the cache itself if it is wide enough, else a copy with n_columns columns."""
+    # Only trees of guesses near the end of the context need this (variants/shared/).
     *shape, n, d_head = cache.shape
     if n >= n_columns:
         return cache
@@ -154,12 +155,12 @@ def causal_mask(n_ctx, dtype):  # -> [n_ctx, n_ctx]
 def part_ends(n_past, n_seq, n_last):
     """Return the end of each pass over the tokens n_past : n_seq of a prompt.
 
-    A pass reads PART tokens; the last pass reads the rest, and never fewer than n_last.
+    A pass reads PART tokens. The last pass reads the rest: n_last to PART + n_last tokens.
 
     >>> part_ends(0, 300, 1), part_ends(299, 300, 1)
     ([128, 256, 300], [300])
     """
-    latest_start = n_seq - n_last  # the last pass must start here or earlier
+    latest_start = n_seq - n_last  # the last pass starts here or earlier: n_last rows are left
     return [*range(n_past + PART, latest_start, PART), n_seq]
 
 
@@ -262,7 +263,8 @@ class GPT2:
         # The ids before n_past equal cached ids, which were checked. But 1.0 and True equal a
         # cached 1 as well, so all ids are checked unless all are Python's integers.
         are_ints = set(map(type, ids)) == {int}
-        check_ids(ids[n_past:] if are_ints else ids, self.n_vocab)
+        unchecked = ids[n_past:] if are_ints else ids
+        check_ids(unchecked, self.n_vocab)
         return n_past
 
 

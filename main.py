@@ -1,4 +1,4 @@
-"""Watch a draft and a target write the same text: plain decoding, then speculative decoding.
+"""Continue a prompt with plain decoding, then with speculative decoding, and compare them.
 
     python main.py --K 4 --temperature 0
 
@@ -36,7 +36,7 @@ from lib.backend.arrays import gpu_errors_in_one_line
 def main(argv=None):
     """Continue one prompt with both decoders, or each of --prompts with one decoder.
 
-    Returns the exit status.
+    Returns the exit status, where None stands for 0.
     """
     args = parse_args(argv)
     if args.prompts is None:
@@ -66,7 +66,7 @@ def continue_prompt(args: Namespace) -> None:
         numbers = compare(task, on_round if watches_rounds else None)
     numbers["settings"] = settings_for_json(args)
     if args.show:
-        print_safely("", stream)
+        print_safely("", stream)  # an empty line after the rounds
     if path := args.settings.get("memory"):
         from lib.memory import remember
         remember(path, task.x + numbers[args.decoder]["ids"], task.encoder.n_vocab)

@@ -24,7 +24,8 @@ class HasRandom(Protocol):
     def random(self) -> float: ...
 
 
-Allowed = Callable[[Sequence[int]], np.ndarray]  # ids -> [n_vocab] of bool: may it follow them?
+# ids -> [n_vocab] of bool: entry i is True if token i may follow the ids
+Allowed = Callable[[Sequence[int]], np.ndarray]
 NUMBER = (int, float, np.number)  # the types of Python's and NumPy's numbers
 
 
@@ -62,8 +63,8 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
 
     repetition_penalty  > 0: for each token of the text so far, divide a positive logit by the
                         penalty, multiply a negative one. Keskar et al. (2019) Sec. 4.1.
-    allowed             a function of the ids before a row that returns [n_vocab] of bool, the
-                        tokens that may follow; all others get probability 0 (lib/pattern.py).
+    allowed             a function ids -> [n_vocab] of bool: the tokens that may follow the text
+                        `ids`; all other tokens get probability 0 (lib/pattern.py).
     temperature         >= 0: divide the logits; 0 is greedy: the largest logit gets all mass.
     top_k               >= 0: keep the top_k most probable tokens; 0 keeps all.
     top_p               in (0, 1]: keep the smallest set of most probable tokens whose mass is
@@ -173,18 +174,19 @@ def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
 
 def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
     """Zero all tokens outside the smallest set with mass >= top_p. Holtzman et al. (2020)."""
-    # Few tokens need sorting: those below (1 - top_p) / n_vocab have less than 1 - top_p even
-    # together, so the others have more than top_p.
+    # Only tokens of (1 - top_p) / n_vocab or more are sorted. The others are n_vocab tokens at
+    # most, so their mass is below 1 - top_p, and the sorted tokens have more than top_p.
     candidates = row[row >= (1 - top_p) / len(row)]
     mass = np.cumsum(np.sort(candidates)[::-1])  # mass[i]: of the i + 1 most probable tokens
-    n_too_few = np.count_nonzero(mass < top_p)  # this many tokens have less than top_p
+    # The n_too_few most probable tokens have less than top_p; with one more they have enough.
+    n_too_few = np.count_nonzero(mass < top_p)
     return keep_largest(row, n_too_few + 1)
 
 
 def at_least_float64(numbers):
     """Return numbers in float64; an array of Fractions, of dtype object, stays as it is.
 
-    Otherwise NumPy would round the uniform number u to float32 to compare it with a float32.
+    To compare a uniform number u with a float32, NumPy would round u to float32.
     """
     numbers = np.asarray(numbers)
     return numbers.astype(np.result_type(numbers, np.float64), copy=False)
@@ -195,9 +197,9 @@ def sample(probs: ArrayLike, rng: HasRandom) -> int:
 
     Returns the first token whose cumulative probability exceeds u, one uniform number. There is
     one, because the last cumulative probability is exactly 1 and u < 1. A token of weight 0 is
-    never the first: the token before it has the same cumulative probability. ValueError if
-    `probs` is empty or has two axes, a weight is negative or NaN, or the weights' sum is 0 or
-    infinite.
+    never the first: it has the cumulative probability of the token before it, and 0 if it is
+    token 0. ValueError if `probs` is empty or has two axes, a weight is negative or NaN, or the
+    weights' sum is 0 or infinite.
 
     >>> sample([0.0, 1.0, 0.0], np.random.default_rng(0))
     1
@@ -206,6 +208,7 @@ def sample(probs: ArrayLike, rng: HasRandom) -> int:
     if weights.ndim != 1 or len(weights) == 0:
         raise ValueError(f"need one row of probabilities, got shape {list(weights.shape)}")
     cdf = np.cumsum(weights)
+    # A NaN weight makes the sum NaN, so that `0 < cdf[-1]` is False.
     if not 0 < cdf[-1] < np.inf or weights.min() < 0:
         raise ValueError(f"need probabilities >= 0 with a finite sum > 0, got sum {cdf[-1]}, "
                          f"smallest {weights.min()}")
@@ -230,8 +233,9 @@ def accept(prob: float, rng: HasRandom) -> bool:
 def residual(p_target: np.ndarray, p_draft: np.ndarray) -> np.ndarray:
     """Return norm(max(0, p_target - p_draft)), the distribution that replaces a rejected guess.
 
-    Two equal rows leave no mass. Only rounding can then have rejected the guess, and the result
-    is p_target. Chen et al. (2023) Eq. 2; Leviathan et al. (2023) Sec. 2.3.
+    If no probability is larger in p_target, no mass is left. Both rows sum to 1, so they are
+    equal up to rounding, and the result is p_target. Chen et al. (2023) Eq. 2;
+    Leviathan et al. (2023) Sec. 2.3.
 
     Theorem 1 for one token: accepted mass and resampled mass add up to the target's row.
 

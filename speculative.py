@@ -54,7 +54,7 @@ class Round(NamedTuple):
 
     @property
     def n_tested(self):
-        """Return how many guesses were tested: the accepted ones and the first rejected one."""
+        """Return how many guesses were tested: the accepted ones, and a rejected one if any."""
         return min(self.n_accepted + 1, len(self.guesses))
 
 

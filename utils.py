@@ -45,8 +45,8 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
         The precision of the weights. `GPT2` takes no other; tools.export reads float16 too.
     backend : "numba", "numpy" or "cupy"
         "numpy" uses NumPy alone, "cupy" a GPU. "numba" uses NumPy's arrays and compiles the
-        matrix products of few rows, where Numba is installed. The last call's backend
-        multiplies in the whole process.
+        matrix products of few rows, where Numba is installed. All models of a
+        process multiply with the backend of the last call.
     cut_vocab : bool
         Leave out the rows of wte that no token has. (Some training code pads wte to a round
         number of rows.) Without cut_vocab such a folder is refused.
@@ -65,7 +65,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     OSError
         If a download or a disk fails. GPT2_BASE_URL in the environment may name a mirror.
     """
-    if np.dtype(dtype).kind != "f":  # a floating-point type
+    if np.dtype(dtype).kind != "f":  # "f" is floating point; GPT2 refuses float16
         raise ValueError(f"need dtype float32 or float64, got {np.dtype(dtype)}")
     folder = find_folder(model_size, models_dir)
     # the module that reads the folder's layout
@@ -74,7 +74,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
         openai.fetch_missing(str(model_size), folder)
     hparams = layout.read_hparams(folder)
     encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
-    arrays = get_backend(backend)
+    arrays = get_backend(backend)  # the module numpy or cupy
     products.set_backend(backend)
     flat = layout.load_all_weights(folder, hparams, dtype)  # one flat array
     params = cut_params(arrays.asarray(flat), hparams)  # the tree, as views of the array
@@ -141,6 +141,7 @@ def find_folder(model_size, models_dir):
     name = str(model_size)  # model_size may be a Path
     if re.fullmatch(r"\w[\w.-]*", name):  # a plain name, not a path
         return Path(models_dir) / name
+    # A text such as owner/name is a path if there is a folder with this path.
     folder = hub.fetched_folder(name) if hub.is_name(name) else Path(name)
     if not huggingface.is_model(folder):
         raise ValueError(f"{name!r} is not a Hugging Face folder: it needs config.json and "

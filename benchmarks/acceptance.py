@@ -61,8 +61,9 @@ def all_figures(args):
     for i in range(args.texts):
         # Each opening is continued several times, with a different seed.
         x = encoder.encode(OPENINGS[i % len(OPENINGS)])
-        rows_at = {T: tested_rows(x, (target, draft), T, np.random.default_rng(i))
-                   for T in TEMPERATURES}
+        # The target comes first, in `models` and in the rows, as acceptance_rate takes them.
+        models = (target, draft)
+        rows_at = {T: tested_rows(x, models, T, np.random.default_rng(i)) for T in TEMPERATURES}
         # Logarithms of probabilities at temperature 1 are logits, so softmax can apply a
         # different temperature to them.
         logits = np.log(rows_at[1.0])  # [2, n_tested, n_vocab]
@@ -80,14 +81,14 @@ def paragraphs(figures, args):
            f"K = {figures['K']}; alpha ± its standard error:")
     yield markdown_table(
         ["temperature", "texts of this temperature", "texts of temperature 1"],
-        [[temperature, *map(mean_and_error, row.values())]
+        [[temperature, mean_and_error(row["own"]), mean_and_error(row["same"])]
          for temperature, row in figures["temperatures"].items()])
 
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.acceptance", __doc__)
     parser.add_argument("--texts", type=whole, default=120,
-                        help="texts written at each temperature")
+                        help="number of texts at each temperature")
     return command.run("acceptance", parser.parse_args(argv), all_figures, paragraphs)
 
 

@@ -36,6 +36,7 @@ def written_counts(draft, target, xs, N, n, K):
     # If some texts wait for the draft and some for the target, the model of turn 0 runs first.
     shared = [batch_model(draft, turn=0), batch_model(target, turn=1)]
     build_step = simulated_builder(K, ALPHA)
+    # Text i has its own generator, so its draws do not depend on n.
     jobs = [(x, N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
     texts = generate_batch(jobs, partial(build_step, *shared), n)
     tokens_of_rounds = [len(result.ids) for rounds in texts for result in rounds]

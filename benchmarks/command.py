@@ -23,16 +23,16 @@ def new_parser(module, doc, repeats=None):
     add("--show", type=Path, metavar="FILE",
         help="print the tables of the figures in FILE instead of measuring")
     if repeats:
-        add("--N", type=whole, default=LENGTH, help="new tokens per text")
+        add("--N", type=whole, default=LENGTH, help="number of new tokens per text")
         add("--repeats", type=whole, default=repeats,
-            help="number of times that everything is measured")
+            help="number of repetitions of all measurements")
     return parser
 
 
 def add_backend(parser):
     """Add the flag that puts the models on a GPU."""
     parser.add_argument("--backend", choices=("numba", "cupy"), default="numba",
-                        help="numba runs on the processor, cupy on a GPU")
+                        help="numba runs the models on the processor, cupy on a GPU")
 
 
 def run(program, args, all_figures, paragraphs, requirements="requirements.txt", page_of=None):
@@ -40,8 +40,8 @@ def run(program, args, all_figures, paragraphs, requirements="requirements.txt",
 
     `page_of` returns the page of a command that has the flag --out.
     """
-    # `command` is meant for a main(argv): it prints errors in one line. Here the flags are parsed
-    # already, so argv is not used.
+    # `command` turns errors into one line. It decorates a main(argv), so this function has an
+    # argv too, and does not use it: the flags are parsed already.
     @command(program, requirements)
     def print_tables(argv=None):
         """Print the paragraphs, with all errors in one line."""
@@ -72,7 +72,8 @@ def measured_figures(args, all_figures):
     text = json.dumps(all_figures(args), indent=1)
     if args.json:
         args.json.write_text(text + "\n", encoding="utf-8")
-    # In JSON all keys are strings. Figures that are read back have the same keys as a file's.
+    # The figures are read back, because JSON turns all keys into strings. So `paragraphs` gets
+    # strings as keys here, as it does from a file of --show.
     return json.loads(text)
 
 
@@ -82,7 +83,8 @@ def shown_paragraphs(figures, args, paragraphs):
     try:
         return list(paragraphs(figures, args))
     except (LookupError, TypeError, AttributeError, ValueError, ZeroDivisionError) as why:
-        raise ValueError(f"--show {args.show} does not hold figures of this command") from why
+        raise ValueError(f"--show {args.show} does not contain figures of this "
+                         "command") from why
 
 
 # ---- cells of tables

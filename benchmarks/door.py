@@ -66,7 +66,7 @@ def all_figures(args):
         # The ratio is computed for each turn, so a slow turn slows both of its parts.
         rows[n] = {"bare": spread(bare), "wrapped": spread(wrapped),
                    "ratio": spread(wrapped / bare)}
-    # Both passes are PyTorch's.
+    # PyTorch computes both passes, and every wrapped model names its version.
     library = wrapped_model.library
     versions = f"{library}, transformers {transformers.__version__}"
     return machine(library) | {"versions": versions, "repeats": args.repeats, "rows": rows}
@@ -79,7 +79,7 @@ def paragraphs(figures, args):
     rows = [[n, *(ranged(times[name]) for name in ("bare", "wrapped", "ratio"))]
             for n, times in figures["rows"].items()]
     yield markdown_table(["rows", "bare pass, ms (quartiles)", "through the wrapper, ms",
-                          "ratio"], rows)
+                          "ratio (quartiles)"], rows)
 
 
 def main(argv=None):

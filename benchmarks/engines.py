@@ -24,7 +24,15 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import number
-from benchmarks.models import OPENINGS, SIZES, agreeing, load_benchmark_pair, named, sizes
+from benchmarks.models import (
+    OPENINGS,
+    SIZES,
+    agreeing,
+    load_benchmark_pair,
+    named,
+    size_in_words,
+    sizes,
+)
 from demo.clock import machine
 from demo.race import builder, write_text
 from encoder import Encoder, byte_characters
@@ -41,7 +49,8 @@ COLUMNS = ("tokens/pass at 0", "tokens/pass at 1", "tokens/s", "plain tokens/s")
 
 def n_threads(model):
     """Return the number of threads of our passes: one if a second does not pay for any weight."""
-    return products.N_THREADS if model.params["wte"].size >= products.SHARED else 1
+    largest = model.params["wte"]  # wte is the largest weight: n_vocab > 4 n_embd in all models
+    return products.N_THREADS if largest.size >= products.SHARED else 1
 
 
 # ---- the engines: each returns write(x, N, temperature, seed, speculative) -> (ids, passes)
@@ -65,6 +74,7 @@ def to_transformers(model):
     # transformers has its own names for two sizes. The other three names are equal.
     config = GPT2Config(vocab_size=hparams.pop("n_vocab"), n_positions=hparams.pop("n_ctx"),
                         eos_token_id=None, bos_token_id=None, **hparams)
+    # Our projections are transposed in memory. A copy in C order is not.
     state = {f"transformer.{transformers_name(name)}": torch.from_numpy(np.array(weight, order="C"))
              for name, weight in flatten(model.params)}
     peer = GPT2LMHeadModel(config).eval().to(state["transformer.wte.weight"].dtype)
@@ -98,8 +108,8 @@ def generate_of(assistant, peer):
         torch.manual_seed(seed)
         passes.clear()
         with torch.no_grad():
-            # min_new_tokens keeps a text from ending early. A greedy text has no temperature, so
-            # 0 becomes None.
+            # min_new_tokens keeps a text from ending early. A greedy text has no temperature,
+            # so 0 becomes None.
             ids = peer.generate(torch.tensor([x]), max_new_tokens=N, min_new_tokens=N,
                                 do_sample=temperature > 0, temperature=temperature or None,
                                 top_k=0, pad_token_id=0,
@@ -115,8 +125,9 @@ def llama_engine(encoder, draft, target):
 
     from lib.checkpoints import gguf
 
-    # A GGUF file needs a vocabulary, although all tokens are sent as numbers. Random weights have
-    # none, so one is made: the 256 bytes, one merge, and made-up names for all other tokens.
+    # A GGUF file needs a vocabulary, although all tokens are sent as numbers. Random weights
+    # have none, so one is made: the 256 bytes, one merge, and made-up names for all other
+    # tokens.
     if encoder is None:
         names = (f"<{i}>" for i in range(target.n_vocab))
         symbols = [*byte_characters().values(), "ab", *names]
@@ -156,8 +167,8 @@ ENGINES = {"here": ours, "here, match": partial(ours, decoder="match"),
 def texts_and_pairs(size):
     """Return (encoder or None, prompts as ids, pairs).
 
-    `pairs` is {the end of a row's name: (draft, target)}. A released size has two pairs, because
-    random weights have no acceptance of their own.
+    `pairs` is {the end of a row's name: (draft, target)}. A released size has two pairs,
+    because random weights have no acceptance of their own.
     """
     encoder, draft, target = load_benchmark_pair(size)
     if encoder:
@@ -217,7 +228,8 @@ def engine_figures(engine, pair, xs, seeds, args):
 
 def paragraphs(figures, args):
     """Yield the sentence and the table of a file."""
-    yield f"{figures['size']}, K = {figures['K']}, {figures['texts']}. {figures['measured']}"
+    models = size_in_words(figures["size"])
+    yield f"{models}, K = {figures['K']}, {figures['texts']}. {figures['measured']}"
     yield markdown_table(["engine", "same", *COLUMNS],
                          [[name, row["same"], *(number(row[column]) for column in COLUMNS)]
                           for name, row in figures["rows"].items()])
@@ -226,9 +238,9 @@ def paragraphs(figures, args):
 def main(argv=None):
     parser = command.new_parser("benchmarks.engines", __doc__, repeats=3)
     add = parser.add_argument
-    add("--size", choices=SIZES, default="pair", help="models")
+    add("--size", choices=SIZES, default="pair", help="size of the models, or the bundled pair")
     add("--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="ENGINE",
-        help=f"engines, of {', '.join(map(repr, ENGINES))} (default: all)")
+        help=f"engines to measure: {', '.join(map(repr, ENGINES))} (default: all)")
     return command.run("engines", parser.parse_args(argv), all_figures, paragraphs,
                        "requirements/peers.txt -r requirements/engines.txt")
 

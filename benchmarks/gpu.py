@@ -29,7 +29,7 @@ RUNS = {
 def main(argv=None):
     """Run all benchmarks; return the exit status of the worst."""
     parser = Parser("python -m benchmarks.gpu", description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path, help="where the results go, as JSON files")
+    parser.add_argument("folder", type=Path, help="folder for the JSON files of the results")
     folder = parser.parse_args(argv).folder
     folder.mkdir(parents=True, exist_ok=True)
     statuses = []

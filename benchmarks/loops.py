@@ -29,7 +29,7 @@ from benchmarks.engines import (
     texts_and_pairs,
     to_transformers,
 )
-from benchmarks.models import SIZES, named
+from benchmarks.models import SIZES, named, size_in_words
 from demo.clock import machine
 from lib.markdown import markdown_table
 
@@ -65,7 +65,9 @@ def totals_of_race(loops, xs, temperature, speculative, args):
             for name, write in loops.items():
                 start = time.perf_counter()
                 _, n_rounds = write(x, args.N, temperature, seed, speculative)
-                totals[name][repeat] += time.perf_counter() - start, n_rounds
+                seconds = time.perf_counter() - start
+                # Adds to both columns of this repeat's row.
+                totals[name][repeat] += [seconds, n_rounds]
     return totals
 
 
@@ -82,8 +84,8 @@ def loop_row(totals, n_tokens):
         n_repeats = len(total)
         row["tokens/pass"][name] = n_repeats * n_tokens / n_rounds.sum()
     here, theirs = LOOPS
-    # The second ratio is of seconds, so it is turned over: both ratios are above 1 if our loop is
-    # faster.
+    # The second ratio is of seconds, so it is turned over: both ratios are above 1 if our loop
+    # is faster.
     row["ratio"] = median_and_range(rates[here] / rates[theirs])
     row["ratio of a round"] = median_and_range(per_round[theirs] / per_round[here])
     return row
@@ -118,7 +120,8 @@ def all_figures(args):
 
 def paragraphs(figures, args):
     """Yield the sentence and the table of a file."""
-    yield (f"{figures['size']}, K = {figures['K']}, {figures['texts']}, {figures['versions']}; "
+    models = size_in_words(figures["size"])
+    yield (f"{models}, K = {figures['K']}, {figures['texts']}, {figures['versions']}; "
            f"median and range of {figures['repeats']} repeats. {figures['measured']}")
     table = []
     for name, row in figures["rows"].items():
@@ -128,12 +131,13 @@ def paragraphs(figures, args):
         table.append([name, *rates, *per_pass, *ratios])
     yield markdown_table(["texts", *(f"{loop}, tokens/s" for loop in LOOPS),
                           *(f"{loop}, tokens/pass" for loop in LOOPS), "ratio of tokens/s",
-                          "ratio of time per round"], table)
+                          "ratio of time per round (range)"], table)
 
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.loops", __doc__, repeats=5)
-    parser.add_argument("--size", choices=SIZES, default="pair", help="models")
+    parser.add_argument("--size", choices=SIZES, default="pair",
+                        help="size of the models, or the bundled pair")
     return command.run("loops", parser.parse_args(argv), all_figures, paragraphs,
                        "requirements/peers.txt")
 

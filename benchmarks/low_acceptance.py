@@ -56,9 +56,9 @@ ROUNDING = 1e-12  # a smaller distance is floating-point error
 class WrongCut:
     """Run a draft whose cache is cut at the wrong place after a rejection.
 
-    The cache loses `n_more` tokens more than the rejected guesses. If `n_more` is -1, it loses one
-    token less, so one rejected guess stays. Later tokens are appended to what the cache holds, as
-    engines do.
+    The cache loses `n_more` tokens more than the rejected guesses. If `n_more` is -1, it loses
+    one token less, so one rejected guess stays. Later tokens are appended to what the cache
+    holds, as engines do.
     """
 
     def __init__(self, draft, n_more):
@@ -72,6 +72,7 @@ class WrongCut:
         n_same = common_prefix(self.text, ids)
         n_rejected = len(self.text) - n_same
         if n_rejected:
+            # At least 0: with n_more = -2, one rejected guess would give -1.
             n_cut = max(n_rejected + self.n_more, 0)
             n_kept = max(len(self.cached) - n_cut, 0)
             self.cached = self.cached[:n_kept]
@@ -124,7 +125,8 @@ def without_prompt(draft, n_prompt):
 def another_tokenizer(draft, n_prompt):
     """Return the draft with permuted ids: the target's token i is the draft's token order[i]."""
     order = np.arange(draft.n_vocab)[::-1]
-    # The draft reads its own ids. The columns of its rows are put back into the target's order.
+    # The draft reads its own ids, order[ids]. Column order[i] of its rows is for the target's
+    # token i, so [:, order] puts the columns into the target's order.
     return lambda ids, n_last=1: draft(order[ids].tolist(), n_last)[:, order]
 
 
@@ -167,8 +169,9 @@ def faulty_step(fault: Fault, draft, target, temperature, n_prompt):
     """Return the step of speculation with a fault in its draft."""
     T = temperature if fault.temperature is None else fault.temperature
     rows = with_sampling(fault.model(draft, n_prompt), temperature=T)
-    make_guesses = partial(zero_filled, make_guesses=partial(guess, draft=rows),
-                           n_drafted=fault.n_drafted, n_vocab=draft.n_vocab)
+    drafted = partial(guess, draft=rows)
+    make_guesses = partial(zero_filled, make_guesses=drafted, n_drafted=fault.n_drafted,
+                           n_vocab=draft.n_vocab)
     return make_step(with_sampling(target, temperature=temperature), GUESSED, make_guesses)
 
 
@@ -192,9 +195,9 @@ def written_rounds(make_step_of, pair, ids, temperature, N, seed):
 def first_guess_counts(rounds):  # -> [2, 1, 2]
     """Return how many first guesses were tested and accepted, by the round before them.
 
-    counts[0] are tested guesses, counts[1] accepted ones. The middle axis stands for the parts of
-    a text, of which there is one here. In the last axis, column 0 counts first guesses after a
-    round with a rejected guess, and column 1 those after a round without one.
+    counts[0] are tested guesses, counts[1] accepted ones. The middle axis stands for the parts
+    of a text, of which there is one here. In the last axis, column 0 counts first guesses after
+    a round with a rejected guess, and column 1 those after a round without one.
     """
     counts = np.zeros((2, 1, 2), int)
     for before, done in pairwise(rounds):
@@ -247,7 +250,8 @@ def text_distance(fault: Fault) -> float:
 
     def text(rng):
         """Write one text; `law` calls this once for each way in which the draws can fall."""
-        # Each text has a new step, because a cache that is cut wrongly depends on earlier texts.
+        # Each text has a new step, because a cache that is cut wrongly depends on earlier
+        # texts.
         step = faulty_step(fault, draft.fresh(), target.fresh(), 1.0, len(prompt))
         return complete(prompt, step, N_ENUMERATED, rng)
 
@@ -272,6 +276,7 @@ def all_figures(args):
         cases = {}
         for T in TEMPERATURES:
             cases[f"{T:g}"], new = counted_texts(make_step_of, pair, texts, T, args)
+            # Only greedy texts can be compared with `plain`. 0 is one of TEMPERATURES.
             if T == 0:
                 n_identical = sum(text == other for text, other in zip(new, plain))
         rows[name] = {"temperatures": cases, "identical": n_identical}

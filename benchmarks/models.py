@@ -56,14 +56,20 @@ def sizes(model):
 def agreeing(target, n_layers):
     """Set the target's later layers to 0; return a draft of its first n_layers layers.
 
-    A layer of zeros adds 0 to the residual stream, in the same time as any layer. So both models
-    return equal rows, every guess is accepted, and a pass of the target takes its full time.
+    A layer of zeros adds 0 to the residual stream, in the same time as any layer. So both
+    models return equal rows, every guess is accepted, and a pass of the target takes its full
+    time.
     """
     blocks = target.params["blocks"]
     # [...] writes into the target's own arrays, instead of making new ones.
     for _, weight in flatten({"blocks": blocks[n_layers:]}):
         weight[...] = 0
     return GPT2(target.params | {"blocks": blocks[:n_layers]}, target.n_head)
+
+
+def size_in_words(size):
+    """Return the words for the models of a --size, as the first words of a sentence."""
+    return "The bundled pair" if size == "pair" else size
 
 
 def named(n_prompts, N):

@@ -109,7 +109,7 @@ def figures_of_texts(case_of_prompt, draft, target, repeats):
         for name, texts_of_repeats in results.items():
             for repeat, texts in enumerate(texts_of_repeats):
                 runs[name][repeat] += texts
-        # A repeat of this race has one text.
+        # Each repeat of this race is a list with one text, because the race has one prompt.
         shares += [mask_shares(case, text.rounds, target.fresh())
                    for [text] in results["speculative, forced runs"]]
     rows = {name: race_figures(texts, runs["plain"]) | {"forced": forced_share(texts)}
@@ -136,6 +136,8 @@ def mask_shares(case, rounds, target):
     masks_s: list[float] = []  # seconds of the look and the masks of each round with a pass
     token_s: list[float] = []  # seconds of each forced token
     for result in rounds:
+        # The look is run again for its time alone. The round is known already, so what the look
+        # returns is not used.
         start = time.perf_counter()
         forced_run(x, LONGEST, pattern, case.stop)
         after_look = time.perf_counter()
@@ -148,9 +150,10 @@ def mask_shares(case, rounds, target):
             rows = target(x + result.guesses, len(result.guesses) + 1)
             after_pass = time.perf_counter()
             mask_round(rows, x, result.guesses, pattern)
+            after_masks = time.perf_counter()
             pass_s.append(after_pass - after_look)
             # The look of this round wrote nothing, but took its time.
-            masks_s.append(look_s + time.perf_counter() - after_pass)
+            masks_s.append(look_s + (after_masks - after_pass))
         x += result.ids
     return np.mean(masks_s) / np.mean(pass_s), np.mean(token_s) / np.mean(pass_s)
 
@@ -200,7 +203,7 @@ def paragraphs(figures, args):
 def main(argv=None):
     parser = command.new_parser("benchmarks.patterns", __doc__)
     parser.add_argument("--repeats", type=whole, default=5,
-                        help="how often everything is measured")
+                        help="number of repetitions of all measurements")
     return command.run("patterns", parser.parse_args(argv), all_figures, paragraphs,
                        "requirements/pattern.txt")
 

@@ -60,7 +60,7 @@ def vllm_v1(verify, rng, V=10, K=2):
         to_target.append(np.linalg.norm(came - target))
         # vLLM's test takes one norm of the array [100, V] of all differences.
         to_others.append(np.linalg.norm(came - others) / len(others))
-    # The ratio of the first distance to the last one.
+    # The ratio of the first distance to the last one. Distances to other rows hardly fall.
     fall_to_target = to_target[0] / to_target[-1]
     return fall_to_target > 20 * to_others[0] / to_others[-1]
 
@@ -82,7 +82,7 @@ def fits(tokens, target, fewest=5):
     if rare_expected >= fewest:
         came = np.append(came, rare_came)
         expected = np.append(expected, rare_expected)
-    df = len(expected) - 1
+    df = len(expected) - 1  # 0 with a single bin, which all tokens fit
     chi_squared = ((came - expected) ** 2 / expected).sum()
     return df < 1 or chi_squared < df + 10 * np.sqrt(2 * df)
 
@@ -90,8 +90,8 @@ def fits(tokens, target, fewest=5):
 def vllm_marginals(verify, rng, V, n, is_opposite, K=3):
     """Return whether each position's tokens fit the target's row, the same at all positions.
 
-    vLLM's test has one guess or three, and its wide case runs at temperature 0.6 too; here there
-    are three guesses, at temperature 1. Its narrow case draws the guesses with its own
+    vLLM's test has one guess or three, and its wide case runs at temperature 0.6 too; here
+    there are three guesses, at temperature 1. Its narrow case draws the guesses with its own
     Gumbel numbers; here they are drawn as for every test.
     """
     logits = rng.standard_normal(V)
@@ -104,8 +104,8 @@ def vllm_marginals(verify, rng, V, n, is_opposite, K=3):
 def sglang_trees(verify, rng, V=20):
     """Return whether two fixed paths are written. SGLang's are paths of trees; here, chains."""
     for text in ([3, 4, 5, 18], [11, 12, 18]):
-        # The target's rows are one-hot, at the tokens of the text. The draft's rows are equal to
-        # them, without the last row, which is for the bonus token.
+        # The target's rows are one-hot, at the tokens of the text. The draft's rows are equal
+        # to them, without the last row, which is for the bonus token.
         rows = np.eye(V)[text]
         tokens = rounds(verify, rows[:-1], rows, 1, rng)
         if tokens.tolist() != [text]:
@@ -133,7 +133,8 @@ def tensorrt_llm(verify, rng, V=500, n=50_000):
 
     def divergence(tokens):
         """Return KL(target, frequencies)."""
-        # If a token of the support did not come, the divergence is infinite.
+        # If a token of the support did not come, the divergence is infinite. Two infinite
+        # divergences differ by NaN, which is not below 0.01, so the verifier does not pass.
         with np.errstate(divide="ignore"):
             logs = np.log(target[support] / frequencies(tokens, V)[support])
         return (target[support] * logs).sum()
@@ -146,8 +147,8 @@ def transformers(verify, rng, V=10, n=10_000):
 
     Four tokens replace the third guess, and their counts have an order.
     """
-    # transformers' test has rows with the logits 10 and -10, which are one-hot here. The guesses
-    # are the tokens 1, 4 and 5.
+    # transformers' test has rows with the logits 10 and -10, which are one-hot here. The
+    # guesses are the tokens 1, 4 and 5.
     draft = np.eye(V)[[1, 4, 5]]
     # The target's third row has four tokens, and not guess 5.
     third_logits = np.full(V, -np.inf)
@@ -158,9 +159,9 @@ def transformers(verify, rng, V=10, n=10_000):
     # Column 3 has no token, which is -1.
     if (tokens[:, :2] != [1, 4]).any() or (tokens[:, 3] >= 0).any():
         return False
-    # A missing third token, -1, counts as token 0, which is not among the four. So the four counts
-    # add up to n only if every round has a third token.
-    counts = np.bincount(np.maximum(tokens[:, 2], 0), minlength=V + 1)
+    # A missing third token, -1, counts as token 0, which is not among the four. So the four
+    # counts add up to n only if every round has a third token.
+    counts = np.bincount(np.maximum(tokens[:, 2], 0), minlength=V)
     is_ordered = counts[1] > counts[3] > counts[7] > 0 and counts[8] > counts[3]
     return bool(is_ordered and counts[[1, 3, 7, 8]].sum() == n)
 
@@ -173,8 +174,9 @@ def flashinfer(verify, rng, V=111, B=99, K=3):
         p_draft /= p_draft.sum(axis=-1, keepdims=True)
         p_target = rng.random((B, K + 1, V))
         p_target /= p_target.sum(axis=-1, keepdims=True)
-        # The columns 0 .. K - 1 of `guesses` are guesses. A one-hot target accepts them all, and
-        # then writes column K as the bonus token.
+        # A one-hot target replaces these rows, which are drawn in both cases.
+        # The columns 0 .. K - 1 of `guesses` are guesses. A one-hot target accepts them all,
+        # and then writes column K as the bonus token.
         if is_one_hot:
             p_target = np.eye(V)[guesses]
         for _ in range(10):

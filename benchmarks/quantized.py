@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import gain, number, ranged
-from benchmarks.models import OPENINGS, SIZES, load_benchmark_pair, named
+from benchmarks.models import OPENINGS, SIZES, load_benchmark_pair, named, size_in_words
 from demo.clock import machine, milliseconds, rows_actions
 from demo.race import costs_at, race, race_figures, simulated
 from gpt2 import GPT2
@@ -42,7 +42,9 @@ from variants.staged import staged_guess
 ROWS = range(1, 9)
 KS = range(1, 9)
 STAGED = ((6, 2), (8, 2), (12, 3))
-SMALL = 0.6  # probability that the copy accepts a small draft's guess, as in the pair
+# The probability that a simulated small draft's token is 0: about the acceptance of the pair.
+# The copy accepts a bit more, because both may have token 1 (demo/race.py).
+SMALL = 0.6
 # size: weights that share a scale; None: all weights of an output
 ROUNDINGS = [(bits, size) for bits in (8, 6, 4) for size in (None, 32)]
 
@@ -111,7 +113,8 @@ def matrices(model):
 def multiply_rows(weights, n_rows):
     """Multiply n_rows rows by each of the matrices."""
     for w in weights:
-        # An int8 matrix has no shape, but its transposed matrix, [n_out, n_in], has one.
+        # An int8 matrix w, which is a view, has no shape. The array behind it, w.mT, has one:
+        # [n_out, n_in].
         n_in = w.mT.shape[1]
         matmul(np.ones((n_rows, n_in), np.float32), w)
 
@@ -128,7 +131,8 @@ def races(args, encoder, draft, copy, target):
     small = int8_copy(draft)
     settings = {}
     Ks = {"plain": 0} | {f"K = {K}": K for K in KS}
-    # The pair has its own acceptance, which None stands for. Random weights get those of --alpha.
+    # The pair has its own acceptance, which None stands for. Random weights get those of
+    # --alpha.
     alphas = [None] if encoder else args.alpha
     for T in args.temperature:
         costs = costs_at(T, copy, target, texts[0])
@@ -158,8 +162,8 @@ def model_rows(model, role, temperature, alpha):
     model = with_sampling(model, temperature=temperature)
     if alpha is None:
         return model
-    # The target's token is always token 0. So a guess is accepted if it is token 0, which has
-    # this probability.
+    # The probability that a row of this model is token 0. The target's rows always are, so the
+    # target accepts the copy's guess with probability alpha.
     zero_probability = {"small": SMALL, "copy": alpha, "target": 1}[role]
     return simulated(model, zero_probability)
 
@@ -250,9 +254,10 @@ def all_figures(args):
 def paragraphs(figures, args):
     """Yield the paragraphs and tables of a file."""
     n_busy = figures["busy"]
-    busy = f", next to {n_busy} busy process(es)" if n_busy else ""
-    models = "The bundled pair" if figures["size"] == "pair" else figures["size"]
-    yield f"{models}{busy}. {figures['measured']}"
+    busy = ""
+    if n_busy:
+        busy = f", next to {n_busy} busy process{'' if n_busy == 1 else 'es'}"
+    yield f"{size_in_words(figures['size'])}{busy}. {figures['measured']}"
     for part in args.only:
         if part in figures:
             _, tables = PARTS[part]
@@ -270,13 +275,13 @@ def read_probability(text):
 def main(argv=None):
     parser = command.new_parser("benchmarks.quantized", __doc__, repeats=3)
     add = parser.add_argument
-    add("--size", choices=SIZES, default="pair", help="models")
+    add("--size", choices=SIZES, default="pair", help="size of the models, or the bundled pair")
     add("--only", nargs="+", choices=PARTS, default=[*PARTS],
         help="parts to measure or to show (default: all)")
     add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0],
         help="temperatures of the races (default: 0 0.7 1)")
     add("--alpha", type=read_probability, nargs="+", default=[0.98, 0.96, 0.93],
-        help="acceptances of the races with random weights (default: 0.98 0.96 0.93)")
+        help="acceptance rates of the races with random weights (default: 0.98 0.96 0.93)")
     add("--busy", type=whole_from_0, default=0, metavar="N",
         help="keep N other processes busy while measuring")
     return command.run("quantized", parser.parse_args(argv), all_figures, paragraphs)

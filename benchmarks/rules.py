@@ -50,7 +50,8 @@ from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.tree_gpt2 import tree_model
 from variants.tree import guess_shape
 
-K, RECORDED_WIDTHS = 4, (2, 2, 1, 1)
+K = 4
+RECORDED_WIDTHS = (2, 2, 1, 1)  # a width for each of the K levels
 TEMPERATURES = (1.0, 0.7)
 N_SIBLINGS = (1, 2, 3)
 EVERY = 10  # --record writes every tenth round, because neighbours share their text
@@ -272,14 +273,15 @@ def mean_and_error(figure):
 def main(argv=None):
     parser = command.new_parser("benchmarks.rules", __doc__)
     parser.add_argument("--rounds", type=whole, default=2000,
-                        help="rounds that are recorded at each temperature")
+                        help="number of rounds to record at each temperature")
     parser.add_argument("--record", type=Path, metavar="FILE",
                         help=f"write every {EVERY}th round at temperature 1 to FILE, for "
                              "python -m exact.judge --rows; measure nothing else")
     args = parser.parse_args(argv)
     if args.record:
-        run = terminal.command("rules")(record_chains)  # its errors are one line
-        return run(args)
+        # `command` is a decorator: the function that it returns prints errors in one line.
+        record_chains_safely = terminal.command("rules")(record_chains)
+        return record_chains_safely(args)
     return command.run("rules", args, all_figures, paragraphs)
 
 

@@ -20,7 +20,14 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import number, ranged
-from benchmarks.models import OPENINGS, SIZES, load_benchmark_pair, named, sizes
+from benchmarks.models import (
+    OPENINGS,
+    SIZES,
+    load_benchmark_pair,
+    named,
+    size_in_words,
+    sizes,
+)
 from demo.clock import interleaved, machine, milliseconds, rows_actions
 from demo.race import builder, costs_at, race, race_figures, simulated_builder
 from gpt2 import to_host
@@ -142,7 +149,8 @@ def pass_paragraphs(part):
     if part["numpy_rows_ms"]:  # empty on a GPU
         heads += ["NumPy alone: ms", "relative"]
         numpy_rows = time_rows(part["numpy_rows_ms"])
-        # The cells of both are put in one line. cells[0], the number of rows, is in `row` already.
+        # The cells of both are put in one line. cells[0], the number of rows, is in `row`
+        # already.
         rows = [row + cells[1:] for row, cells in zip(rows, numpy_rows)]
     yield markdown_table(heads, rows)
     yield markdown_table(["tokens in the context", "ms (quartiles)", "relative"],
@@ -166,9 +174,9 @@ def race_paragraphs(setting, part):
         columns = by_decoder.values()  # the figures of each K
         lines.append([f"{setting} {value}: tokens per second (quartiles)",
                       *(ranged(column["tokens_per_s"], "{:.0f}") for column in columns)])
-        lines += [[f"{setting} {value}: {label}",
-                   *(number(column.get(name)) for column in columns)]
-                  for name, label in LABELS.items()]
+        for name, label in LABELS.items():
+            numbers = [number(column.get(name)) for column in columns]
+            lines.append([f"{setting} {value}: {label}", *numbers])
     yield markdown_table([part["texts"], *heads], lines)
 
 
@@ -200,7 +208,7 @@ def all_figures(args):
 
 def paragraphs(figures, args):
     """Yield the sentences and tables of a file."""
-    yield f"{figures['size']}. {figures['measured']}"
+    yield f"{size_in_words(figures['size'])}. {figures['measured']}"
     for part in args.only:
         if part in figures:
             _, tables = PARTS[part]
@@ -209,7 +217,8 @@ def paragraphs(figures, args):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.speed", __doc__, repeats=21)
-    parser.add_argument("--size", choices=SIZES, default="pair", help="models")
+    parser.add_argument("--size", choices=SIZES, default="pair",
+                        help="size of the models, or the bundled pair")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS],
                         help="parts to measure or to show (default: all)")
     command.add_backend(parser)

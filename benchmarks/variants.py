@@ -118,7 +118,7 @@ def paragraphs(figures, args):
 def main(argv=None):
     parser = command.new_parser("benchmarks.variants", __doc__, repeats=3)
     parser.add_argument("--rows", nargs="+", type=read_row, metavar="ROW",
-                        help="only these decoders, with their flags in quotes")
+                        help="measure only these decoders; quote a decoder with its flags")
     command.add_backend(parser)
     return command.run("variants", parser.parse_args(argv), all_figures, paragraphs)
 

@@ -33,7 +33,8 @@ Why (c) is wrong with a probability of at most 5 %
 
     1. Suppose that a decoder pays: its true speed-up is above 1.
     2. Then (c) is wrong only if this one decoder has high < 1, whatever the others have.
-    3. That has a probability of at most 5 %. One decoder decides, so nothing is divided.
+    3. That has a probability of at most 5 %. It is not divided by `candidates`, because step 2 is
+       about one decoder.
 
 tests/test_answer.py counts wrong answers in simulated races.
 
@@ -58,10 +59,11 @@ WRONG_AT_MOST = 0.05  # probability of a wrong "it pays", and of a wrong "it doe
 FEWEST_TOKENS = 16  # new tokens per prompt
 FEWEST_RUNS = 3  # repeats of every decoder
 MOST_PROMPTS = 500  # a larger number of needed prompts is not estimated
-# On idle machines a pass over several rows took at least 0.95 of the time of one row.
+# Costs are disturbed if a pass took less than this share of the time of a pass over fewer rows.
+# On idle machines the smallest share of the time of one row was 0.95.
 LEAST_OF_ONE_ROW = 0.95
-# It took at least 0.74 of the time of a pass over fewer rows. (NumPy's products need 0.74 of the
-# time of seven rows for eight rows.)
+# The smallest share of the time of two or more rows was 0.74: NumPy's products of eight rows
+# take 0.74 of the time of seven rows.
 LEAST_OF_FEWER_ROWS = 0.7
 
 
@@ -91,8 +93,8 @@ def raced_speedup(texts: Mapping, plain: Mapping, n_candidates: int) -> dict[str
 
     # Each resample of the prompts has a ratio per repeat.
     ratios = ratio_of_rates(texts, plain, resamples(n_prompts))  # [N_RESAMPLES, n_repeats]
-    # Each resample also draws n_repeats of its repeats. The seed differs from the prompts' seed,
-    # so that the two draws are independent.
+    # Each resample also draws n_repeats of its repeats. The seed differs from the prompts'
+    # seed, so that the two draws are independent.
     drawn = np.random.default_rng(1).integers(n_repeats, size=ratios.shape)
     ratios_of_drawn = np.take_along_axis(ratios, drawn, axis=1)  # [N_RESAMPLES, n_repeats]
     medians = np.median(ratios_of_drawn, axis=1)
@@ -146,8 +148,8 @@ def prompts_for(row: Mapping, n_prompts: int, tail: float) -> float:
         return student_quantile(tail, n - 1) * error < gap
 
     numbers = range(n_prompts, MOST_PROMPTS + 1)
-    # Intervals get narrower as n grows, so `excludes_1` is False up to some n and True after it.
-    # False sorts before True, so bisection finds the first True.
+    # Intervals get narrower as n grows, so `excludes_1` is False up to some n and True after
+    # it. False sorts before True, so bisection finds the first True.
     first = bisect_left(numbers, True, key=excludes_1)
     return numbers[first] if first < len(numbers) else inf
 
@@ -269,6 +271,7 @@ def acceptance_in_words(case: Mapping) -> str:
 def answer_in_words(case: Mapping, costs: Costs) -> str:
     """Return the answer for one temperature, and what must hold for a gain by the formula."""
     words = answer_of(case, costs).words
+    # Short texts have no reliable acceptance, and from disturbed costs nothing follows.
     if case["N"] < FEWEST_TOKENS or disturbance(costs):
         return words
     return f"{words} {conditions(costs, case['acceptance'])}"

@@ -75,6 +75,7 @@ def rows_actions(model, rows, context=64, backend=None):
 
     def read(n):
         """Run a pass over n new tokens."""
+        # The backend is set before every pass, because passes of other backends may take turns.
         if backend:
             products.set_backend(backend)
         # The model computes only tokens that differ from those in its cache. Random tokens

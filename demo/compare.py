@@ -67,8 +67,8 @@ class Timed:
 class TimedStates(Timed):
     """Also time `hidden` and `logits`, the two halves of a GPT2's pass.
 
-    Decoders with heads call the halves. For the prompt they call `hidden` alone: this pass has no
-    logits, so 0 rows, and is not among the passes that write the text.
+    Decoders with heads call the halves. For the prompt they call `hidden` alone: this pass has
+    no logits, so 0 rows, and is not among the passes that write the text.
     """
 
     def hidden(self, ids, n_last=1):
@@ -181,7 +181,8 @@ def warmed_up(task: Task) -> tuple[Task, float]:
     Returns the task with costs and the seconds to measure them, as `with_costs` does.
     """
     target = task.new_target()
-    # A measured run must not wait for Numba. Only a GPT2, which has `params`, uses its products.
+    # A measured run must not wait for Numba. Only a GPT2, which has `params`, uses its
+    # products.
     if hasattr(target, "params"):
         products.warm_up(target.params["wpe"].dtype, notify)
     task, seconds = with_costs(task)
@@ -207,6 +208,8 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     acceptance = acceptance_figures(fast.rounds)
     # A model of transformers names its library.
     library = getattr(task.new_target(), "library", None) or products.library_name()
+    # Without --window a text ends at n_ctx tokens, so a longer text has moved the window.
+    longest_text = len(task.x) + max(len(plain.ids), len(fast.ids))
     numbers = {
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
@@ -214,7 +217,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
         "vocabularies": task.vocabularies,
         "exact": task.entry.is_exact(task.settings),  # None: not known
         "n_ctx": None if task.n_ctx == math.inf else task.n_ctx,  # JSON has no infinity
-        "window_moved": len(task.x) + max(len(plain.ids), len(fast.ids)) > task.n_ctx,
+        "window_moved": longest_text > task.n_ctx,
         "autoregressive": text_figures(task, plain),
         task.decoder: text_figures(task, fast),
         **pass_figures(plain, fast),
@@ -226,6 +229,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     }
     if task.grammar:
         numbers |= pattern_figures(task, fast.ids, fast.rounds)
+    # Costs that --costs gave are not measured, so `measuring` is 0 for them.
     if measuring and task.costs:
         numbers |= {"measuring_s": measuring, "costs": task.costs._asdict()}
     return numbers
@@ -281,8 +285,8 @@ def pass_figures(plain: Run, fast: Run) -> dict:
 def acceptance_figures(rounds: Sequence[Round]) -> dict:
     """Return how many rounds accepted 0, 1, .. guesses; then accepted and tested guesses.
 
-    The numbers of accepted and of tested guesses are None for trees, because siblings compete for
-    one position. Rounds that a pattern forced do not count.
+    The numbers of accepted and of tested guesses are None for trees, because siblings compete
+    for one position. Rounds that a pattern forced do not count.
     """
     # The guesses of a forced round are accepted without a test.
     rounds = [result for result in rounds if not isinstance(result, ForcedRound)]
@@ -326,8 +330,8 @@ def measured_speedup(plain: Run, fast: Run) -> float | None:
 def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) -> float | None:
     """Return Leviathan et al. (2023) Theorem 3.8 for this run's acceptance and mean pass times.
 
-    The theorem leaves out all that is not a pass: sampling, the test, and Python's loop. Returns
-    None if it does not apply.
+    The theorem leaves out all that is not a pass: sampling, the test, and Python's loop.
+    Returns None if it does not apply.
     """
     is_papers = task.decoder in ("speculative", "quantized")
     # The theorem is for one K, and a pattern forces tokens without a pass.
@@ -347,7 +351,10 @@ def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) ->
 
 
 def difference_of_texts(task: Task, plain: list[int], fast: list[int]) -> dict:
-    """Return whether the texts are identical, if they should be, and where they differ."""
+    """Return whether the texts are identical, and where they first differ.
+
+    Returns {} if chance may make the texts differ.
+    """
     if task.sampling["temperature"]:
         # With chance the texts are comparable only if plain decoding draws as the decoder does.
         if task.entry.plain:

@@ -30,8 +30,8 @@ def measure_costs(draft: Model, target: Model, ids: Sequence[int], n_rows: int =
         model(ids, 1)
     start = clock()
     times = []  # [turns, passes]
+    # There are LEAST turns, or fewer if passes are slow, but at least one.
     while len(times) < LEAST:
-        # If passes are slow, one turn is enough.
         if times and clock() - start >= SECONDS:
             break
         times.append([seconds_of_pass(clock, model, ids, n) for model, n in passes])

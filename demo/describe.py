@@ -16,7 +16,8 @@ def comparison_in_words(numbers: dict, decoder: str) -> str:
 
 def text_lines(run: dict, title: str, is_identical: bool = False) -> list[str]:
     """Return the time and the text of one run, under its title."""
-    # A text that was just shown is not shown a second time.
+    # A text that was just shown is not shown a second time. A run without new tokens has the
+    # prompt as its text, which is shown.
     text = "identical" if is_identical and run["tokens"] else run["text"]
     return [title, "-" * len(title), f"Time = {run['time_s']:.2f}s", f"Text = {text}", ""]
 
@@ -109,8 +110,8 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
         lines.append("The int8 copy is stored as floats here, so it is no faster than the "
                      "target: only Numba's product reads int8.")
     if "first_difference" in numbers:
-        # Passes over different numbers of rows round differently, which can swap two logits that
-        # are nearly equal. The note shows how near they were.
+        # Passes over different numbers of rows round differently, which can swap two logits
+        # that are nearly equal. The note shows how near they were.
         where = numbers["first_difference"]
         lines.append(f"The texts differ from new token {where['token'] + 1} on (top two logits "
                      f"there: {where['gap_of_the_two_best_logits']:.2g} apart).")

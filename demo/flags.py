@@ -20,8 +20,8 @@ from variants import DECODERS
 from variants.registry import Decoder, costs, whole, whole_from_0  # readers of a flag's text
 
 PROMPT = "One day a merchant who"
-DESCRIPTION = ("Watch a draft and a target write the same text: plain decoding, then speculative "
-               "decoding.")
+DESCRIPTION = ("Continue a prompt with plain decoding, then with speculative decoding, and "
+               "compare them.")
 EXAMPLES = """examples:
   python main.py --K 4 --temperature 0
   python main.py --decoder lookup --prompt_file notes.txt --trace run.html
@@ -43,10 +43,10 @@ def make_first_parser() -> ArgumentParser:
     parser = Parser(prog="main.py", add_help=False)
     add = parser.add_argument_group("decoder").add_argument
     add("--decoder", default="speculative", type=decoder_name, metavar="NAME",
-        help="the method that is compared with plain decoding, or FILE.py with your own rule")
-    add("--costs", type=costs, metavar="D,T1,T2", help="times of a draft step and of "
-        "target passes over 1, 2, .. rows, in any unit, if the decoder needs them (default: "
-        "measured before the run)")
+        help="the method to compare with plain decoding: a name, or FILE.py with your own rule")
+    add("--costs", type=costs, metavar="D,T1,T2", help="only for decoders that use costs: the "
+        "time of a draft step, then of target passes over 1, 2, .. rows, in any unit (default: "
+        "measured first)")
     return parser
 
 
@@ -68,7 +68,8 @@ def entry_of_flag(name: str) -> Decoder:
 
 def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
     """Return the parser of the common flags and of one decoder's flags."""
-    # The help keeps line breaks because of the examples, so the list of names must have its own.
+    # The help keeps line breaks because of the examples, so the list of names must have its
+    # own.
     names = textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
     parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
                     description=DESCRIPTION, epilog=EXAMPLES + names,
@@ -85,27 +86,31 @@ def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
 
 def add_text_flags(add: Callable) -> None:
     """Add the flags of the prompt and its continuation."""
-    add("--prompt", default=PROMPT, help="the text to continue; - reads standard input")
+    add("--prompt", default=PROMPT, help="the text to continue; - reads it from standard input")
     add("--prompt_file", metavar="FILE",
         help="read the prompt from a file instead, without the newline at its end")
     add("--n_tokens_to_generate", type=whole_from_0, default=100, metavar="N",
-        help="new tokens")
+        help="number of new tokens")
     # "append": a list of tokens, or None without the flag
-    add("--stop", action="append", metavar="TOKEN", help="end at this token of the vocabulary; "
+    add("--stop", action="append", metavar="TOKEN", help="stop at this token of the vocabulary; "
         "may be repeated (default: the target's end of text)")
-    add("--regex", metavar="TEXT", help="write only what fits a regular expression, then end")
-    add("--json_schema", metavar="FILE", help="write only JSON that fits a schema, then end")
-    add("--lark", metavar="FILE", help="write only what fits a Lark grammar, then end")
-    add("--window", action="store_true", help="keep writing when the context is full, with its "
-        "last half (exact for the target with that window)")
+    add("--regex", metavar="TEXT",
+        help="write only text that matches this regular expression, then stop")
+    add("--json_schema", metavar="FILE",
+        help="write only JSON that fits the schema in FILE, then stop")
+    add("--lark", metavar="FILE",
+        help="write only text that fits the Lark grammar in FILE, then stop")
+    add("--window", action="store_true", help="when the context is full, continue with only "
+        "its last half (exact for a target with the same window)")
 
 
 def add_model_flags(add: Callable) -> None:
     """Add the flags of the two models and of their arrays."""
     add("--draft_model_size", default="tales-small", metavar="SIZE", help="124M, 355M, 774M, "
         "1558M, a folder name in --models_dir, the path of a Hugging Face folder, or owner/name on "
-        "its hub; its vocabulary may differ from the target's")
-    add("--target_model_size", default="tales-large", metavar="SIZE", help="the same choices")
+        "the Hugging Face hub; its vocabulary may differ from the target's")
+    add("--target_model_size", default="tales-large", metavar="SIZE",
+        help="as --draft_model_size")
     add_folder_flags(add)
     add_backend_flag(add)
     add("--dtype", choices=("float32", "float64", "bfloat16", "auto"), default="float32",
@@ -115,28 +120,29 @@ def add_model_flags(add: Callable) -> None:
 
 def add_folder_flags(add: Callable) -> None:
     """Add the flags that say how a model's folder is found and read."""
-    add("--models_dir", default=str(MODELS_DIR), metavar="DIR", help="where model folders are, "
-        "or are downloaded to (default: the repository's models/)")
+    add("--models_dir", default=str(MODELS_DIR), metavar="DIR", help="folder for "
+        "models and downloads (default: the repository's models/)")
     add("--cut_vocab", action="store_true", help="ignore embeddings beyond the tokenizer's "
-        "vocabulary, if training code has padded it")
+        "vocabulary, which some training code adds as padding")
 
 
 def add_backend_flag(add: Callable) -> None:
     """Add the flag of the arrays and of their products."""
     add("--backend", choices=(*BACKENDS, "transformers"), default="numba", metavar="NAME",
-        help="numba (compiled matrix products, if Numba is installed), numpy, cupy (GPU), or "
-        "transformers (PyTorch), which runs all models that are not GPT-2")
+        help="numba (compiled products, if Numba is installed), numpy, cupy (GPU), or "
+        "transformers (PyTorch; for models other than GPT-2)")
 
 
 def add_sampling_flags(add: Callable) -> None:
     """Add sampling.warp's settings and the seed."""
-    add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")
+    add("--temperature", type=float, default=0.0, metavar="T",
+        help="sampling temperature; 0 takes the most probable token")
     add("--top_k", type=int, default=0, metavar="K",
         help="keep the K most probable tokens; 0 keeps all")
     add("--top_p", type=float, default=1.0, metavar="P",
-        help="keep the smallest set with total probability P")
+        help="keep the fewest tokens with total probability P or more")
     add("--repetition_penalty", type=float, default=1.0, metavar="R",
-        help="above 1, earlier tokens become less probable")
+        help="values above 1 make earlier tokens less probable")
     add("--seed", type=whole_from_0, default=123, help="random seed, the same for both runs")
 
 
@@ -144,18 +150,18 @@ def add_output_flags(add: Callable) -> None:
     """Add the flags that show and save the rounds of one text."""
     add("--show", action="store_true",
         help="print every round: accepted guesses, [-rejected-]{+replacement+} or {+bonus+}")
-    add("--trace", metavar="FILE", help="save every round as a page: FILE.html")
-    add("--json", action="store_true", help="print only one JSON object")
+    add("--trace", metavar="FILE.html", help="write a page that shows every round")
+    add("--json", action="store_true", help="print one JSON object instead of text")
 
 
 def add_prompts_flags(add: Callable) -> None:
     """Add the flags of many prompts."""
     add("--prompts", metavar="FILE", help="continue every prompt in a file or in standard "
-        'input (-). A line is a prompt, or a JSON object with "prompt" or "messages" (a chat) '
-        'and perhaps "id" or "regex"')
-    add("--out", metavar="FILE.jsonl", help="write one JSON record per prompt to a file, or to "
-        "standard output (-); run it again to resume; exit status 3 if a prompt failed")
-    add("--batch", type=whole, metavar="B", help="texts per batch (default: 8)")
+        'input (-): one per line, as text or as a JSON object with "prompt" or "messages" (a '
+        'chat), and optionally "id" or "regex"')
+    add("--out", metavar="FILE.jsonl", help="write one JSON record per prompt to this file, or "
+        "to standard output (-); the same command resumes; exit status 3 if a prompt failed")
+    add("--batch", type=whole, metavar="B", help="number of texts per batch (default: 8)")
 
 
 def add_decoder_flags(parser: ArgumentParser, entry: Decoder) -> None:

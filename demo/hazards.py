@@ -10,7 +10,8 @@
 A guess that was not tested is not counted. A round can end before guess t because N tokens are
 written, because of a stop token, or because the draft made fewer guesses.
 
-The guesses of a text depend on each other, so an interval resamples prompts (lib/statistics.py).
+The guesses of a text depend on each other, so an interval resamples prompts
+(lib/statistics.py).
 """
 
 from collections.abc import Sequence
@@ -126,12 +127,14 @@ def position_figures(counts: PositionCounts) -> list[dict]:
 def tokens_of_rounds(acceptance: np.ndarray) -> np.ndarray:  # [.., K] -> [.., K]
     """Return the mean tokens of rounds of 1, 2, .. K guesses: 1 + a_1 + a_1 a_2 + ...
 
-    a_t is the acceptance of position t. If all are equal, this is Leviathan et al. (2023) Eq. 1.
+    a_t is the acceptance of position t. If all are equal, this is Leviathan et al. (2023) Eq.
+    1.
 
     >>> tokens_of_rounds(np.array([0.5, 0.5])).tolist()
     [1.5, 1.75]
     """
-    # Entry 0 is a_1, entry 1 is a_1 a_2: the probability that the first two guesses are accepted.
+    # Entry 0 is a_1, entry 1 is a_1 a_2: the probability that the first two guesses are
+    # accepted.
     all_accepted = np.cumprod(acceptance, axis=-1)
     return 1 + np.cumsum(all_accepted, axis=-1)
 
@@ -140,8 +143,9 @@ def speedups_of_counts(counts: PositionCounts, costs: Costs) -> dict[int, dict]:
     """Return {K: speed-up and the ends of its interval} from acceptance by position and costs.
 
     A round of K guesses takes K draft steps and a pass over K + 1 rows; plain decoding takes a
-    pass over one row for each token. This is Leviathan et al. (2023) Theorem 3.8 with acceptance
-    by position instead of alpha. Sampling, the prompt and Python's own time are left out.
+    pass over one row for each token. This is Leviathan et al. (2023) Theorem 3.8 with
+    acceptance by position instead of alpha. Sampling, the prompt and Python's own time are left
+    out.
     """
     most = min(counts.tested.shape[-1], len(costs.passes) - 1)  # the largest K that is known
     Ks = np.arange(1, most + 1)

@@ -13,7 +13,7 @@ import speculative
 from variants.registry import Decoder
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACES = {  # the lines of each function, in their order
+PLACES = {  # {function of speculative.py: a name for each of its lines of code, in their order}
     "guess": "def start loop row draw end",
     "verify": "def check loop test replace bonus",
     "speculative_step": "def guess score test end",
@@ -56,7 +56,8 @@ def code_lines(function: Callable) -> list[tuple[int, str]]:
     """Return number and text of a function's lines, without its docstring and empty lines."""
     lines, first = inspect.getsourcelines(function)  # `first`: the number of lines[0] in the file
     numbered = [(first + i, line.rstrip()) for i, line in enumerate(lines)]
-    # The lines with the quotes of the docstring. Nothing else in these functions has three quotes.
+    # The lines with the quotes of the docstring. Nothing else in these functions has three
+    # quotes.
     quotes = [i for i, line in enumerate(lines) if '"""' in line]
     if quotes and function.__doc__:
         # A docstring of one line opens and closes in that line.

@@ -1,10 +1,10 @@
-"""Serve a page that shows a run while it is written; open the address that is printed.
+"""Serve a page that shows a run round by round; open the printed address.
 
 GET / returns trace.html with live.html; POST /decode takes {"prompt", "decoder", "K",
 "temperature", "seed", "N"} and perhaps a pattern, "regex", "json_schema" or "lark", and returns
 a line of JSON per round. One text is written at a time.
-Only this machine can connect. Requests from other pages have a different Origin or Host, and are
-refused.
+Only this machine can connect. Requests from other pages have a different Origin or Host, and
+are refused.
 """
 
 import json
@@ -104,14 +104,14 @@ def task_of(task: Task, asked: Any) -> Task:
                          N=values["N"], seed=values["seed"])
     # A request without a pattern keeps the pattern of the command line, if there is one.
     if grammar := grammar_of_line(values):
-        task = with_pattern(task, grammar)
+        task = with_pattern(task, grammar, values)
     return with_prompt(task, values["prompt"])
 
 
 def run_so_far(task: Task, rounds: Sequence[dict] = ()) -> dict:
     """Return the rounds so far as data for the page."""
     settings = {"decoder": task.decoder, **task.settings, **task.sampling, "seed": task.seed,
-                "n_tokens_to_generate": task.N}
+                "n_tokens_to_generate": task.N, **task.pattern_asked}
     return run_as_data(task.encoder.decode(task.x), rounds, settings)
 
 
@@ -125,7 +125,8 @@ def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
         so_far["rounds"] = None  # the page has the earlier rounds already
         send({"round": seen, "run": so_far})
 
-    # Costs are measured again, because the page may have chosen a different decoder.
+    # The server's task has no measured costs. They are measured for each text whose decoder
+    # needs them, because the page chooses the decoder.
     task, _ = with_costs(task)
     run = decoded_run(task, task.decoder, on_round)
     send({"seconds": run.seconds})
@@ -205,7 +206,7 @@ def main(argv=None):
     parser = Parser(prog="python -m demo.live", description=__doc__.split("\n")[0],
                     epilog=f"Flags of main.py that also apply: --{', --'.join(FLAGS)}.")
     parser.add_argument("--port", type=port, default=8000,
-                        help="the port of the page; 0 takes any free port (default: 8000)")
+                        help="port of the page; 0 chooses a free port (default: 8000)")
     own, others = parser.parse_known_args(argv)
     for flag in others:
         name = flag.removeprefix("--").partition("=")[0]  # "top_k" of "--top_k=5"

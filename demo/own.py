@@ -1,8 +1,9 @@
 """Run a rule that you wrote with real models: main.py --decoder FILE.py.
 
-exact/rule_file.py says what FILE.py defines and reads it. The draft guesses for a file without a
-`guess`, and speculative.py's `verify` tests for a file without a `verify`. Such a rule has the
-flag --K; a DECODER has its own flags. If the file raises an error, main.py prints one sentence.
+exact/rule_file.py says what FILE.py defines and reads it. The draft guesses for a file without
+a `guess`, and speculative.py's `verify` tests for a file without a `verify`. Such a rule has
+the flag --K; a DECODER has its own flags. If the file raises an error, main.py prints one
+sentence.
 
 A run does not show whether a rule is exact: python -m exact.judge FILE.py does.
 """
@@ -51,6 +52,7 @@ def not_known(entry: Decoder, settings: dict) -> bool | None:
 
     A file that calls its decoder exact has not shown it.
     """
+    # A file without a DECODER does not say that it is not exact, so its entry gives None too.
     return None if entry.is_exact(settings) else False
 
 

@@ -63,7 +63,8 @@ def run_summary(rounds: Sequence[dict]) -> dict:
             if "accepted" in guess:  # True or False: this guess was tested
                 tested[t] += 1
                 accepted[t] += guess["accepted"]
-    return {"ids": sum(len(seen["ids"]) for seen in rounds), "by_clock": dict(seconds),
+    n_ids = sum(len(seen["ids"]) for seen in rounds)
+    return {"ids": n_ids, "by_clock": dict(seconds),
             "by_position": [{"tested": tested[t], "accepted": accepted[t]}
                             for t in sorted(tested)]}
 

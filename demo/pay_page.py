@@ -82,8 +82,8 @@ def as_html(words: str) -> str:
 def answer_card(case: Mapping, costs: Costs) -> str:
     """Return the answer for one temperature: in large letters, then its reasons."""
     answer = answer_of(case, costs)
-    # The first sentence is shown in large letters. It is the second half of "Temperature 0: ..",
-    # so its first letter is small.
+    # The first sentence is shown in large letters. It is the second half of "Temperature 0:
+    # ..", so its first letter is small.
     large, _, reasons = answer.words.partition(". ")
     kind = answer.answer.replace(" ", "-")  # a class of the style sheet
     paragraphs = [f'<p class="soft">{page_words(case["name"])}</p>',

@@ -1,7 +1,8 @@
 """Draw the pictures of an answer's page as SVG, one function for each picture of a temperature.
 
 The page's style sheet (demo/pay.html) has the colours, light and dark. A picture is PLOT_WIDTH
-units wide. On a telephone, 358 pixels wide, a unit is about a pixel, so the letters have 12 pixels.
+units wide. On a telephone, 358 pixels wide, a unit is about a pixel, so the letters have 12
+pixels.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,8 +14,10 @@ from lib.svg import element, line, rect, text
 
 PLOT_WIDTH = 340
 LEFT, RIGHT, TOP = 37, 330, 12  # of the area in which points are drawn
-BOTTOM = 180  # of this area, in pictures with numbers at both axes
-LOWER = 4.5  # the line below a number's digits, from the middle of the number
+BOTTOM = 180  # of this area, in pictures with numbers at both axes; in SVG y grows downwards
+# SVG places a text by its baseline. A number whose baseline is LOWER below y has its middle at
+# y.
+LOWER = 4.5
 ROW, BAR = 40, 12  # height of a decoder's row, and of its bar
 LONGEST = 22  # letters of a decoder's name
 MOST_TICKS = 5
@@ -142,7 +145,7 @@ def speedup_plot(case: Mapping) -> str:
     raced = {K: case["rows"][f"--K {K}"] for K in predicted if f"--K {K}" in case["rows"]}
     across = Axis(1, len(predicted), LEFT + 14, RIGHT - 8)
     values = speedups_shown([*predicted.values(), *raced.values()])
-    up = axis_of(values, BOTTOM, TOP)
+    up = axis_of(values, BOTTOM, TOP)  # the smallest value is at the bottom
     parts = [*numbered_axes(across, up, [*predicted], "{:.2f}"),
              text((LEFT + RIGHT) / 2, BOTTOM + 38, "K, guesses per round", "soft",
                   text_anchor="middle"),

@@ -25,10 +25,10 @@ A line of --out is a record, one JSON object per prompt:
     writer     a function that gets the jobs and yields (job, rounds) for each, in the order of
                the jobs
 
-Records are written in the order of the prompts, each record as soon as all records before it are
-written. The same command resumes an interrupted run. It keeps whole records and removes an
-unfinished last line. With --out - the records go to standard output, and nothing can be resumed.
-At the end a report names ids that several prompts have.
+Records are written in the order of the prompts, each record as soon as all records before it
+are written. The same command resumes an interrupted run. It keeps whole records and removes an
+unfinished last line. With --out - the records go to standard output, and nothing can be
+resumed. At the end a report names ids that several prompts have.
 """
 
 import json
@@ -63,7 +63,7 @@ from lib.backend.arrays import gpu_errors_in_one_line
 from lib.checkpoints.files import file_lock
 from lib.terminal import open_flag, print_safely
 from lib.tokenizer import Tokenizer
-from speculative import Round
+from speculative import Round, Step
 from wrappers.forced import ForcedRound
 from wrappers.transformers_tokenizer import NO_TEMPLATE, TransformersTokenizer
 
@@ -74,7 +74,11 @@ N_NAMED = 5  # ids that the report names
 # ---- lines and jobs
 
 class Job(NamedTuple):
-    """Hold one prompt. A prompt with an error is a job too: it has any token, and writes none."""
+    """Hold one prompt.
+
+    A prompt with an error is a job too, so that its record is written in its turn. Such a job
+    has the defaults below: token 0 as its prompt, and no new tokens.
+    """
 
     head: dict  # the record without the text and its figures
     x: Sequence[int] = (0,)  # the prompt's tokens
@@ -205,6 +209,21 @@ def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
     return record
 
 
+def ends_at_dead_end(step: Step, job: Job, encoder: Tokenizer) -> Step:
+    """Return the step that ends a text where its pattern cannot go on.
+
+    The job's record is then an error record, so the token that ends the text is not in it.
+    """
+    def step_or_end(x, n_left, rng):
+        try:
+            return step(x, n_left, rng)
+        except pattern.DeadEnd as why:
+            job.head["error"] = str(why)
+            return Round([encoder.end_of_text], guesses=[], p_draft=[], p_target=[], n_accepted=0)
+
+    return step_or_end
+
+
 # ---- texts that share passes
 
 def batch_writer(task: Task, args: Namespace) -> Writer:
@@ -215,8 +234,8 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     from wrappers.batch import batch_model, generate_batch  # here: greenlet is optional
 
     needs = task.entry.needs_with(task.settings)
-    # A pass over several texts returns neither the hidden states that heads read, nor the rows of
-    # a tree.
+    # A pass over several texts returns neither the hidden states that heads read, nor the rows
+    # of a tree.
     for need, what in (("heads", "heads"), ("tree", "trees of guesses")):
         if need in needs:
             raise ValueError(f"--decoder {task.decoder} has {what}, which do not work "
@@ -230,7 +249,8 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
         """Return the (x, n_left, rng, new_step, stop) that generate_batch takes."""
         own_task = job.task(task)
         rng = np.random.default_rng(job.head["seed"])
-        new_step = lambda: own_task.step(own_task.with_settings(draft, target))
+        new_step = lambda: ends_at_dead_end(
+            own_task.step(own_task.with_settings(draft, target)), job, own_task.encoder)
         return job.x, job.n_left, rng, new_step, own_task.stop
 
     # new_step=None, because each text brings its own new_step.
@@ -308,8 +328,8 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
     except (ValueError, LookupError, TypeError, RecursionError):
         raise ValueError(f"{where} is not a record of --prompts. Choose a new --out.") from None
     if job:
-        # fromkeys asks for no pattern (None) unless the job has one, so that a record with a
-        # pattern does not fit a job without it.
+        # The record must have every entry of the settings and of the head. If the job has no
+        # pattern, fromkeys asks for None, so a record with a pattern does not fit.
         asked = dict.fromkeys(pattern.KINDS) | job.head["settings"] | job.head
     else:
         # Every record has a prompt, so no record fits this.
@@ -344,8 +364,8 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
     n_of_id = Counter()
     with opened_prompts(args.prompts) as prompts:
         lines = prompt_lines(prompts, args.prompts)
-        # The first line is read now, so that an empty file is an error before models are loaded.
-        # Then it is put back.
+        # The first line is read now, so that an empty file is an error before models are
+        # loaded. Then it is put back.
         first_line = next(lines)
         lines = chain([first_line], lines)
         task = load_task(args, prompt=".")  # a task needs a prompt; each job has its own
@@ -354,8 +374,8 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
                              "flags")
         write_texts = new_writer(task, args)
         with opened_alone(args.out) as out, advice_how_to_resume(args):
-            # This generator makes a job when one is wanted. It counts ids in `n_of_id`, which is
-            # complete after the last job.
+            # This generator makes a job when one is wanted. It counts ids in `n_of_id`, which
+            # is complete after the last job.
             jobs = jobs_of_lines(lines, args, task, n_of_id)
             old = [] if args.out == "-" else skip_written(out, jobs)
             start = time.perf_counter()
@@ -410,8 +430,8 @@ def report_text(path: str, old: list[bool], new: list[bool], n_tokens: int,
                 seconds: float) -> str:
     """Return the report.
 
-    `old` has an entry for each record of earlier runs, `new` for each record of this run: True if
-    the record is an error.
+    `old` has an entry for each record of earlier runs, `new` for each record of this run: True
+    if the record is an error.
     """
     name = "standard output" if path == "-" else path
     about_old = ""

@@ -8,8 +8,9 @@
                acceptance, and the mean times of a draft step, of a round's target pass and of a
                pass of plain decoding. Means count, because a run takes the sum of all passes
 
-All decoders take turns on every text. Each decoder starts with models that have read nothing, so
-the time includes reading the prompt. In repeat r, text i has the seed (r, i), for every decoder.
+All decoders take turns on every text. Each decoder starts with models that have read nothing,
+so the time includes reading the prompt. In repeat r, text i has the seed (r, i), for every
+decoder.
 """
 
 import time
@@ -56,8 +57,9 @@ def builder(name, flags, temperature, **known):
 
     def build_step(draft, target):
         nonlocal made
-        # The draft that the race passes in is replaced by a made draft with an empty cache. Its
-        # seconds go into the list of the replaced draft, which the race reads.
+        # `draft` is the race's draft, which is replaced by the made draft with an empty cache.
+        # The made draft appends its seconds to `draft.seconds`, because write_text reads that
+        # list.
         if make_draft:
             made = made or make_draft(target)
             replacement = timed(made.fresh())
@@ -187,13 +189,14 @@ def simulated(model, alpha):
     """Return a model that runs the passes of `model`, but whose rows are one-hot.
 
     The row of a position holds token 0 with probability alpha, otherwise token 1. It depends on
-    the position's uniform number u alone: token 0 if u < alpha. The first token of a text is its
-    number, so texts differ.
+    the position's uniform number u alone: token 0 if u < alpha. The first token of a text is
+    its number, so texts differ.
 
     `simulated(target, 1)` writes token 0 everywhere, so it accepts a guess of
-    `simulated(draft, alpha)` if this guess is token 0. Example: alpha = 0.8 and u = 0.3, 0.5, 0.9
-    at three positions. The guesses are 0, 0, 1, so the first two are accepted and the third is
-    not. K does not change u, so the tokens per pass cannot fall as K grows.
+    `simulated(draft, alpha)` if this guess is token 0. Example: alpha = 0.8 and u = 0.3, 0.5,
+    0.9 at three positions. The guesses are 0, 0, 1, so the first two are accepted and the third
+    is not. K does not change u. So a round with a larger K, from the same position or from a
+    later one, ends no earlier, and the tokens per pass cannot fall as K grows.
     """
     def rows(ids, n_last=1):
         """Run the pass; return the one-hot rows."""

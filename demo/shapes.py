@@ -20,8 +20,8 @@ last column names the planted faults whose acceptance had the shape.
 "near zero" needs its contrast above 0 at every temperature. "Coldest" and "warmest" are the
 lowest and the highest temperature. The other contrasts are means over the temperatures.
 
-Example: guess 2 is accepted with 0.70 and guess 3 with 0.10. The contrast of a cliff at t = 3 is
-0.5 * 0.70 - 0.10 = 0.25. With a standard error of 0.04 its value is 6.25 standard errors.
+Example: guess 2 is accepted with 0.70 and guess 3 with 0.10. The contrast of a cliff at t = 3
+is 0.5 * 0.70 - 0.10 = 0.25. With a standard error of 0.04 its value is 6.25 standard errors.
 
 When a shape is named
 
@@ -41,8 +41,8 @@ How often a shape is named although there is none
        tests/test_low_acceptance.py simulates texts: fewer false alarms than ERROR came, even if
        prompts differ much and the truth of a contrast is 0.
 
-A shape does not prove a fault. docs/low_acceptance.md shows what else has such a shape, and which
-faults have none.
+A shape does not prove a fault. docs/low_acceptance.md shows what else has such a shape, and
+which faults have none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -101,9 +101,9 @@ def weighted_share(counts: PositionCounts, weight: float, first: int = 1,
 def contrast(constant: float, shares: Sequence[Share]) -> tuple[float, float]:
     """Return the value of a contrast and its standard error.
 
-    There are two estimates of the error, and the larger one is returned. The first is the spread
-    of the prompts. The second is the spread that independent coins would have; a few prompts with
-    equal counts would have no error without it.
+    There are two estimates of the error, and the larger one is returned. The first is the
+    spread of the prompts. The second is the spread that independent coins would have; a few
+    prompts with equal counts would have no error without it.
     """
     n_prompts = len(shares[0].tested)
     value = constant
@@ -113,7 +113,8 @@ def contrast(constant: float, shares: Sequence[Share]) -> tuple[float, float]:
         n_tested = tested.sum()
         rate = accepted.sum() / n_tested
         value += weight * rate
-        # A prompt's residual: how far its guesses move the value away from the common rate.
+        # rate * tested guesses of a prompt would be accepted if it were like all prompts. A
+        # prompt's residual is what the difference adds to the value.
         residuals += weight * (accepted - rate * tested) / n_tested
         # The variance of a mean of n coins is p (1 - p) / n. One more accepted and one more
         # rejected guess keep p away from 0 and 1, where the variance would be 0.
@@ -148,11 +149,13 @@ def nearest_shape(counts_of: CountsOf) -> Shape | None:
     Ts = sorted(counts_of)
     every = [counts_of[T] for T in Ts]  # the coldest temperature first
     K = every[0].tested.shape[-1]
-    # A cliff can be at t = 2 .. K, which is K - 1 contrasts. The other six shapes have one each.
+    # A cliff can be at t = 2 .. K, which is K - 1 contrasts. The other six shapes have one
+    # each.
     n_contrasts = (K - 1) + 6
     tail = ERROR / n_contrasts
 
-    # The shapes are tried in the order of the table.
+    # The shapes are tried in the order of the table. A term is (weight, first position, last
+    # position).
     first_guesses = [weighted_share(counts, -1.0, 1, 1) for counts in every]
     if all(is_above_zero(NEAR_ZERO, [share], tail) for share in first_guesses):
         return Shape("near zero", near_zero_words(counts_of))
@@ -162,6 +165,7 @@ def nearest_shape(counts_of: CountsOf) -> Shape | None:
             return Shape("cliff", cliff_words(counts_of, t))
     if len(Ts) > 1:
         coldest, warmest = every[0], every[-1]
+        # Acceptance is high at the first argument of `two_temperatures`, and low at the second.
         if is_above_zero(0.0, two_temperatures(coldest, warmest), tail):
             return Shape("low when warm", one_temperature_words(counts_of, Ts[-1], Ts[0]))
         if is_above_zero(0.0, two_temperatures(warmest, coldest), tail):
@@ -244,8 +248,10 @@ def one_temperature_words(counts_of: CountsOf, low: float, high: float) -> str:
 
     `low` is the temperature at which acceptance is low, `high` the other one.
     """
-    # A draft that is too cold is accepted less often when the target is warm.
-    cause = "lower" if low > high else "higher"
+    # Acceptance that is low at the warm temperature shows a draft that is too cold, and the
+    # other way round.
+    is_low_when_warm = low > high
+    cause = "lower" if is_low_when_warm else "higher"
     return (f"Acceptance at temperature {low:g} is less than two thirds of acceptance at "
             f"temperature {high:g} ({rates_in_words(counts_of)}), as with a draft that draws its "
             f"guesses at a {cause} temperature than the target's ({PAGE}).")

@@ -10,7 +10,7 @@ from typing import IO, NamedTuple
 
 from gpt2 import GPT2
 from lib.checkpoints import huggingface
-from lib.pattern import Pattern
+from lib.pattern import KINDS, Pattern
 from lib.terminal import notify, open_flag
 from lib.tokenizer import Tokenizer
 from speculative import Step
@@ -43,6 +43,7 @@ class Task(NamedTuple):
     vocabularies: str | None = None  # how two vocabularies differ; None: the models have one
     own: Decoder | None = None  # the entry of --decoder FILE.py
     grammar: str | None = None  # of the pattern that the new text has to fit
+    pattern_asked: dict = {}  # that pattern as it was asked for, such as {"regex": "a+"}
 
     @property
     def entry(self) -> Decoder:
@@ -150,14 +151,19 @@ def with_ids(task: Task, x: list[int], advice: str = "") -> Task:
     return task._replace(x=x)
 
 
-def with_pattern(task: Task, grammar: str) -> Task:
+def with_pattern(task: Task, grammar: str, asked: dict | None = None) -> Task:
     """Return the task with a grammar that the new text has to fit, until the end of text.
 
+    `asked` may contain the text of the pattern under its kind; other entries are left out.
     ValueError if the tokenizer cannot write the pattern.
     """
+    # This pattern is only a check, and has the end of text. `Task.pattern` makes the pattern of
+    # a run, because the prompt may still change.
     pattern = Pattern(grammar, task.encoder, len(task.x))
+    pattern_asked = {kind: asked[kind] for kind in KINDS if asked and asked.get(kind) is not None}
     # The pattern ends with the end of text, whatever --stop says.
-    return task._replace(grammar=grammar, stop={*task.stop, pattern.end_of_text})
+    return task._replace(grammar=grammar, pattern_asked=pattern_asked,
+                         stop={*task.stop, pattern.end_of_text})
 
 
 # ---- the models
@@ -188,7 +194,7 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
                 own=None if args.decoder in DECODERS else entry,
                 n_ctx=min(model.n_ctx for model in models))
     if args.grammar:
-        task = with_pattern(task, args.grammar)
+        task = with_pattern(task, args.grammar, vars(args))
     return with_prompt(task, prompt, advice=" or add --window")
 
 

@@ -93,8 +93,8 @@ def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
 
 def name_of(encoder: Tokenizer, token: int) -> str:
     """Return the text of one token, or its name if it is a special token without a text."""
-    # Only tokenizers with special tokens that have no text have `name_of`. An Encoder decodes all
-    # of its tokens.
+    # Only tokenizers with special tokens that have no text have `name_of`. An Encoder decodes
+    # all of its tokens.
     if hasattr(encoder, "name_of"):
         return encoder.name_of(token)
     return encoder.decode([token])
@@ -143,8 +143,8 @@ def round_as_data(result: Round, uniforms: list, test: Test,
     for t, (token, guess) in enumerate(zip(guesses, seen["guesses"])):
         guess["p_draft"] = float(result.p_draft[t][token])
         guess["p_target"] = float(result.p_target[t][token])
-        # Guesses 0 .. n_accepted - 1 were accepted. Guess n_accepted was rejected, and the guesses
-        # after it were not tested.
+        # Guesses 0 .. n_accepted - 1 were accepted. Guess n_accepted was rejected, and the
+        # guesses after it were not tested.
         if t <= n_accepted:
             guess["accepted"] = t < n_accepted
     # A different test draws different numbers, which cannot be assigned to guesses here.
@@ -163,7 +163,8 @@ def origin_of_last(n_accepted: int, k: int, is_tree: bool) -> str:
 
 def add_test(seen: dict, uniforms: list) -> None:
     """Add the numbers that `verify` compared: Leviathan et al. (2023) Sec. 2.3."""
-    # `verify` draws one number per tested guess, then one for the replacement or the bonus token.
+    # `verify` draws one number per tested guess, then one for the replacement or the bonus
+    # token.
     *of_tested_guesses, u_last = uniforms
     seen["u_last"] = u_last
     for guess in seen["guesses"]:
@@ -177,7 +178,8 @@ def add_branches(guesses: list[dict], result: Round) -> None:
     """Add "parent" to the guesses of a tree, and "led_on" to those on the path taken."""
     for guess, parent in zip(guesses, result.guesses.parents):
         guess["parent"] = int(parent)
-    # The accepted ids alone are looked up, because the id after them may equal a rejected guess.
+    # The accepted ids alone are looked up, because the id after them may equal a rejected
+    # guess.
     path = result.ids[: result.n_accepted]
     for n in range(1, len(path) + 1):
         node = result.guesses.find(path[:n])  # the guess at the end of these n tokens
@@ -189,8 +191,8 @@ def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
 
     An entry of "top" is [id, text, p_draft, p_target, from, to]. If `verify` draws a token at
     this position, it draws this entry's token when the uniform number u has from <= u < to.
-    "others" are three sums over all other tokens: of p_draft, of p_target, and of the smaller one
-    of both. The row after the last guess has no guess; p_draft is 0 there.
+    "others" are three sums over all other tokens: of p_draft, of p_target, and of the smaller
+    one of both. The row after the last guess has no guess; p_draft is 0 there.
     """
     target = result.p_target[t]
     draft = result.p_draft[t] if t < len(result.guesses) else np.zeros_like(target)

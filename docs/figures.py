@@ -28,10 +28,11 @@ from docs.tables import every_table
 
 # Every figure of these pages is bound.
 PAGES = ("README.md", "docs/speed.md", "docs/decoders.md", "docs/guesses.md", "docs/learn.md",
-         "docs/low_acceptance.md", "docs/engines.md", "docs/patterns.md", "models/README.md",
-         "benchmarks/RESULTS.md")
+         "docs/low_acceptance.md", "docs/any_model.md", "docs/engines.md", "docs/patterns.md",
+         "models/README.md", "benchmarks/RESULTS.md")
 MARKER = re.compile(r"<!-- figures:\s(?P<cells>.*?)\s*-->", re.DOTALL)
-# What has no figures to bind: code, quoted output, links, heads and labels, numbers of sections.
+# What has no figures to bind: code, quoted output, links, heads and labels, numbers of
+# sections.
 NOT_PROSE = re.compile("|".join([
     r"^ *```.*?^ *```",  # code between fences
     r"^    [^\n]*$",  # an indented line of code
@@ -44,9 +45,11 @@ NOT_PROSE = re.compile("|".join([
     r"^\|[^\n|]*(?=\|)",  # the label of a row
     r"(?:Sec\.|Theorem|App\.) [\d.]+\d"]), re.DOTALL | re.MULTILINE)
 FIGURE = re.compile("|".join([
-    r"(?<![\w.,])(\d[\d,]*)?\.\d+(?![\d.]*\w)",  # with a decimal point: 1,234.5 or .98
+    # With a decimal point: 1,234.5 or .98. No version such as 1.2.3, and no 1.5x.
+    r"(?<![\w.,])(\d[\d,]*)?\.\d+(?![\d.]*\w)",
     r"(?<![\w.])\d+(?= %| percent)",  # a percentage
-    r"(?<=\|)(?P<sign> (\+ )?)\d[\d,]*(?=( [a-zA-Z]+)? \|)"]))  # a whole cell: | 12 |, | + 3 ms |
+    # A whole cell: | 12 | or | + 3 ms |. "sign" is what stands between | and the number.
+    r"(?<=\|)(?P<sign> (\+ )?)\d[\d,]*(?=( [a-zA-Z]+)? \|)"]))
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
 
 
@@ -71,8 +74,8 @@ def named_labels(wanted, labels):
 
 def cell_numbers(rows, row, column):
     """Return the numbers of the named cells of a table, row by row."""
-    # "*" and a head in full, which ends with ")", quote all numbers of a cell: "1.2 (1.1 - 1.3)"
-    # has three. Any other name quotes the first number only.
+    # "*" and a head in full, which ends with ")", quote all numbers of a cell: "1.2 (1.1 -
+    # 1.3)" has three. Any other name quotes the first number only.
     quotes_all = any(name == "*" or name.endswith(")") for name in (row, column))
     numbers = []
     for label in named_labels(row, rows):
@@ -91,6 +94,7 @@ def line_numbers(line):
     table, row, column = (part.strip() for part in line.split(" | "))
     name, *words = table.split(", ")
     # A word matches as a whole: "temperature 0" is not in "temperature 0.7", nor "1" in "16".
+    # So digits must not follow the word, nor a point and digits.
     patterns = [re.compile(rf"(?<!\w){re.escape(word)}(?![.\d]*\d)", re.I) for word in words]
     numbers_of_tables = []  # the numbers of the cell in each table that has it
     for candidate in every_table():
@@ -147,10 +151,11 @@ def figures_with_cells(text):
         # Offsets are the same in text and in prose, but only text still has the markers.
         markers = [*MARKER.finditer(text, start, end)]
         # n markers cut the paragraph into n + 1 pieces. Piece i reaches from firsts[i] to
-        # lasts[i] = firsts[i + 1]. Piece 0, before the first marker, has no cells, and so must have
-        # no figures.
+        # lasts[i] = firsts[i + 1]. Piece 0, before the first marker, has no cells, and so must
+        # have no figures.
         firsts = [start, *(marker.end() for marker in markers)]
         lasts = [*firsts[1:], end]
+        # The empty list is for piece 0.
         numbers_of_pieces = [[], *(marker_numbers(marker) for marker in markers)]
         for first, last, numbers in zip(firsts, lasts, numbers_of_pieces):
             figures = spans_of_figures(prose, first, last)

@@ -77,8 +77,8 @@ def exactness(exact):
     """Return whether a decoder is exact, or with which flags; only flags and values are code."""
     if isinstance(exact, bool):
         return "exact" if exact else "no"
-    # A flag with its value, such as "--lenience 1", becomes code. It ends before " above", before
-    # " below", or at the end.
+    # A flag with its value, such as "--lenience 1", becomes code. It ends before " above",
+    # before " below", or at the end.
     return re.sub("--.*?(?= above| below|$)", r"`\g<0>`", exact)
 
 
@@ -98,8 +98,8 @@ def rules_sentence(link):
     wrong = [rule for rule in every if not rule.exact]
     met_in_public = [rule for rule in wrong if rule.seen]
     return (f"Of [{len(every)} rules]({link}) for guessing and testing, {len(wrong)} change the "
-            f"distribution of the text.\n{len(met_in_public)} of those {len(wrong)} come from "
-            "papers, public code or public discussions.")
+            "distribution of the text.\nPapers, public code and public discussions contain "
+            f"{len(met_in_public)} of those {len(wrong)}.")
 
 
 def shell_output(line):
@@ -132,8 +132,10 @@ STATIC = {"code": source, "decoders": decoders_table, "families": families,
 @command("docs.readme")
 def main(argv=None):
     parser = Parser("python -m docs.readme", description=__doc__.split("\n")[0])
-    parser.add_argument("--code", action="store_true", help="only blocks that need no run")
-    parser.add_argument("files", nargs="*", default=["README.md"])
+    parser.add_argument("--code", action="store_true",
+                        help="update only the blocks that need no run")
+    parser.add_argument("files", nargs="*", default=["README.md"],
+                        help="pages to update (default: README.md)")
     args = parser.parse_args(argv)
     kinds = STATIC if args.code else STATIC | {"run": shell_output, "table": shell_output}
     for path in (ROOT / name for name in args.files):

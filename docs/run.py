@@ -25,7 +25,9 @@ FLAGS = f"{ROUND} --n_tokens_to_generate 44"
 REPEATS = 21
 PICTURE = Path(__file__).parent / "img" / "run.png"
 BROWSERS = "chromium", "google-chrome", "chrome"
-# The browser leaves only one round of the page, and steps to the line that tests its first guess.
+# The browser leaves only one round of the page, and steps through its code to the line that
+# tests its first guess: code.walk(i) goes to step i, and ".runs" is the line that runs in this
+# step.
 ONE_ROUND = """<script>
 show(ROUND);
 const round = at("round-ROUND");
@@ -66,8 +68,8 @@ def recorded_race(repeats=REPEATS):
 
 def with_todays_code(run):
     """Return a stored run with today's counts and lines of code."""
-    # run_as_data computes counts and code again. The stored rounds stay, and so do the entries of
-    # a race, which run_as_data does not return.
+    # run_as_data computes counts and code again. The stored rounds stay, and so do the entries
+    # of a race, which run_as_data does not return.
     return run | run_as_data(run["prompt"], run["rounds"], run["settings"])
 
 
@@ -95,8 +97,10 @@ def main(argv=None):
     """Write the page."""
     parser = Parser("python -m docs.run", description=__doc__.split(";")[0] + ".")
     parser.add_argument("--record", action="store_true", help="run the bundled pair first")
-    parser.add_argument("--seconds", action="store_true", help="record times and a race too")
-    parser.add_argument("--picture", action="store_true", help="draw the README's picture of it")
+    parser.add_argument("--seconds", action="store_true",
+                        help="also record times and a race (needs --record)")
+    parser.add_argument("--picture", action="store_true",
+                        help="draw the README's picture of the page instead")
     args = parser.parse_args(argv)
     if args.picture:
         draw_picture(PICTURE, "light")

@@ -14,7 +14,7 @@ def make_model(sharpness, seed=0, n_vocab=8):
     table = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)  # softmax
 
     def model(ids, n_last):  # -> [n_last, n_vocab]: the last row is for the token after ids
-        # The row of `end` is for the token after ids[:end].
+        # The row of `end` is for the token after ids[:end]; the n_last ends are up to len(ids).
         ends = range(len(ids) - n_last + 1, len(ids) + 1)
         return np.array([table[ids[end - 2], ids[end - 1]] for end in ends])
 
@@ -74,6 +74,7 @@ if __name__ == "__main__":
 
     texts = [speculative([0, 1], draft, target, 2, 4, np.random.default_rng(i))[0]
              for i in range(20_000)]
+    # A text is the prompt [0, 1], a first and a second token; text[3] is the second.
     seen = np.bincount([text[3] for text in texts], minlength=8) / len(texts)
     # The exact distribution of the second token is a sum over all first tokens.
     first = target([0, 1], 1)[0]

@@ -135,10 +135,12 @@ def memory_of_drafts():
 
     large, outputs, large_others = counts(48, 1600)
     small, _, small_others = counts(12, 768)
-    # A float has 4 bytes. The cache of a token has a key and a value of n_embd floats per layer.
+    # A float has 4 bytes. The cache of a token has a key and a value of n_embd floats per
+    # layer.
     large_cache = 4 * 2 * 48 * 1600
     small_cache = 4 * 2 * 12 * 768
-    # The int8 copy has a byte per number of a matrix, and a float per output, which is its scale.
+    # The int8 copy has a byte per number of a matrix, and a float per output, which is its
+    # scale. It shares all other numbers with the target.
     bytes_of = {"1558M": (4 * (large + large_others), large_cache),
                 "int8 copy": (large + 4 * outputs, large_cache),
                 "124M": (4 * (small + small_others), small_cache)}
@@ -291,7 +293,8 @@ def heads_gain():
 
 def worked_examples():
     """Return the worked example of docs/learn.md: the time of a pass of a large model."""
-    # 7e9 weights of 2 bytes; an A100 reads 2e12 bytes and computes 312e12 operations per second.
+    # 7e9 weights of 2 bytes; an A100 reads 2e12 bytes and computes 312e12 operations per
+    # second.
     memory_s, compute_s = pass_latency(7e9, 2, bandwidth=2e12, flop_rate=312e12)
     return {"7B on an A100": {"reading, ms": 1e3 * memory_s, "a row, ms": 1e3 * compute_s,
                               "rows": crossover_batch(2, bandwidth=2e12, flop_rate=312e12)}}

@@ -21,6 +21,7 @@ def execute():
     notebook = nbformat.read(TOUR, as_version=4)
     client = NotebookClient(notebook, timeout=600, coalesce_streams=True, record_timing=False,
                             resources={"metadata": {"path": str(TOUR.parent)}})
+    # With one thread, sums do not depend on the number of cores.
     client.execute(env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
     # It has the version of Python, which would change the file.
     del notebook.metadata["language_info"]

@@ -16,8 +16,8 @@ from variants.tree import guess_shape
 def verify_paths(tree, p_target, rng):
     """Return the accepted tokens of one path, and one more token.
 
-    `tree.guesses_at(node)` returns the guesses below a node, where -1 is the root. Each guess is a
-    pair: its own node, and the row it was drawn from. Its token is `tree.tokens[node]`.
+    `tree.guesses_at(node)` returns the guesses below a node, where -1 is the root. Each guess
+    is a pair: its own node, and the row it was drawn from. Its token is `tree.tokens[node]`.
     p_target[0] is the target's row after the text, p_target[1 + node] its row after that node.
     """
     return [sample(p_target[0], rng)]  # accepts nothing
@@ -35,8 +35,8 @@ def row_by_row(model):
 
 def step(x, n_left, rng, draft, target, K):
     """Test one tree of guesses, then draw the other tokens from the target."""
-    # Only the first round of a text has more than K tokens left. Trees in every round would take
-    # the judge too long.
+    # The judge asks for K + 1 tokens, so only the first round of a text has more than K left.
+    # Trees in every round would take the judge too long.
     if n_left <= K:
         return [sample(target(x, 1)[-1], rng)]
     # Two guesses at the root, one below each of them.

@@ -8,9 +8,9 @@
                p_target[0] is the row after the text, which is node -1
 
 If two decoders are compared by their texts, part of the difference comes from the random seeds.
-These functions draw no random numbers. Each function returns the mean over all random numbers of
-a test, for given guesses. So tests that guess in the same way are compared on the same guesses.
-tests/test_expected.py compares each function with the enumeration of its test.
+These functions draw no random numbers. Each function returns the mean over all random numbers
+of a test, for given guesses. So tests that guess in the same way are compared on the same
+guesses. tests/test_expected.py compares each function with the enumeration of its test.
 
     python -m exact.expected    the ladder: what each idea adds on one toy; then the tests of
                                 several guesses per position, with equal numbers of guesses
@@ -46,8 +46,9 @@ ChainTokens = Callable[[list[int], Rows, Rows], Any]
 def until_rejected(passed: Iterable) -> Any:
     """Return the expected tokens of a round that ends at the first rejected guess.
 
-    The first t guesses are all accepted with probability passed[0] * .. * passed[t - 1]. The sum
-    of these products is the expected number of accepted guesses, and one more token follows them.
+    The first t guesses are all accepted with probability passed[0] * .. * passed[t - 1]. The
+    sum of these products is the expected number of accepted guesses, and one more token follows
+    them.
     """
     return 1 + sum(accumulate(passed, mul))
 
@@ -87,7 +88,8 @@ def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
         n = 1 .. k.
 
     A test reaches the bound only if the tokens after its round may depend on the rejected
-    guesses. Here they are the target's, and block is the optimum (exact/optimum.py, `best_chain`).
+    guesses. Here they are the target's, and block is the optimum (exact/optimum.py,
+    `best_chain`).
     """
     ratios = (p_target[t][g] / p_draft[t][g] for t, g in enumerate(guesses))
     # the product of the first n ratios is p / d, and min(p, d) / d is min(1, p / d)
@@ -221,9 +223,11 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
      1. If a test accepts token t with probability accepted[t], the mean is 1 + the sum of
         accepted[t] * below[t]. Here below[t] is the mean tokens after token t is accepted.
      2. Let f(S) be the largest probability that a lossless test accepts some token of the set S.
-        It is `best_accepted` (exact/optimum.py) of the target's row with 0 for all other tokens.
+        It is `best_accepted` (exact/optimum.py) of the target's row with 0 for all other
+        tokens.
      3. Tokens join S in falling order of below[t]. A token gets all that it adds to f(S), because
-        every later token has a smaller factor. As f is a maximal flow, no other order gives more.
+        every later token has a smaller factor. As f is a maximal flow, no other order gives
+        more.
     """
     if not widths:
         return 1  # no guess is left to test, and one token is drawn from the target

@@ -1,4 +1,4 @@
-"""Judge a test of guesses that you wrote: enumerate the distribution that it produces.
+"""Check whether your test of guesses is exact, by enumerating the distribution of its texts.
 
     python -m exact.judge FILE.py
     python -m exact.judge FILE.py --all     on every toy, after the first wrong one too
@@ -14,12 +14,12 @@ A file may also define guess, with verify or alone, if its guesses are not drawn
 
     guess(x, k, rng, draft) -> guesses, their rows                    like speculative.guess
 
-p_draft is a list of k rows, p_target an array [k + 1, n_vocab]. All random numbers must come from
-`sample` and `accept` of sampling.py, or from rng.random(). Every outcome is enumerated on the
-printed toys, with K = 1, 2 and 3. A `verify` depends on its arguments alone, so single rounds are
-enumerated. A `step` may remember earlier rounds, so whole texts are enumerated. The exit status
-is 0 if every text has the target's probability, 1 if one does not, and 2 if there is no answer.
-For a verifier over arrays use exact/oracle.py.
+p_draft is a list of k rows, p_target an array [k + 1, n_vocab]. All random numbers must come
+from `sample` and `accept` of sampling.py, or from rng.random(). Every outcome is enumerated on
+the printed toys, with K = 1, 2 and 3. A `verify` depends on its arguments alone, so single
+rounds are enumerated. A `step` may remember earlier rounds, so whole texts are enumerated. The
+exit status is 0 if every text has the target's probability, 1 if one does not, and 2 if there
+is no answer. For a verifier over arrays use exact/oracle.py.
 """
 
 import inspect
@@ -60,13 +60,13 @@ GRACE = 10.0  # seconds after this limit before the process is stopped, even wit
 ROUNDING = 1e-9  # the largest distance of an exact verifier in float64; errors are near 1e-16
 FLOAT32 = 1e-6  # the largest distance of an exact verifier in float32
 NOT_ENUMERATED = """\
-Not enumerated: more guesses, larger vocabularies, real models and their caches.
+This does not cover more guesses, larger vocabularies, or real models and their caches.
 See docs/exactness.md#what-is-enumerated-and-what-is-not"""
-# {exit status of PROGRAM: exit status of the command}. All other statuses of PROGRAM show that the
-# judged file has ended the process.
+# {exit status of PROGRAM: exit status of the command}. All other statuses of PROGRAM show that
+# the judged file has ended the process.
 JUDGED = {100: 0, 101: 1, 102: 2}
-# PROGRAM runs the judged file in a process that the command can stop. It ignores Ctrl-C, because
-# the command waits for PROGRAM, reports Ctrl-C and ends PROGRAM.
+# PROGRAM runs the judged file in a process that the command can stop. It ignores Ctrl-C,
+# because the command waits for PROGRAM, reports Ctrl-C and ends PROGRAM.
 PROGRAM = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -163,7 +163,8 @@ def load_file(path: Path) -> tuple[TextsOf, Test | None, bool, str]:
 def run_first_path(texts: TextsOf) -> None:
     """Run the file's functions once, before random numbers that are not rng's are forbidden.
 
-    Such numbers are allowed in the file's imports and in a first call, which may compile something.
+    Such numbers are allowed in the file's imports and in a first call, which may compile
+    something.
     """
     draft, target = TOYS_IN_FLOATS["A"]
 
@@ -257,8 +258,10 @@ def too_many_lines(verify: Test, found: Found) -> Iterator[str]:
 def difference_lines(found: Found, tolerance: float = ROUNDING) -> Iterator[str]:
     """Yield lines that show the first token that is too frequent, and its alternatives.
 
-    The token is at the first position at which the distribution of the texts so far differs from
-    the target's by more than the tolerance. There is one, because the whole texts differ by more.
+    The token is at the first position at which the distribution of the texts so far differs
+    from the target's by more than the tolerance. There is one, because the whole texts differ
+    by
+    more.
     """
     for n_new in range(1, found.K + 2):
         n = len(X) + n_new
@@ -292,8 +295,8 @@ def print_judgement(texts: TextsOf, seconds: float, tolerance: float, verify: Te
                     with_all: bool = False) -> int:
     """Print the judgement; return the exit status, 0 if the distribution is the target's.
 
-    `verify` is None unless the file's test is one of a chain of drawn guesses. The first wrong toy
-    ends the judgement, unless `with_all` asks for the distances on all toys.
+    `verify` is None unless the file's test is one of a chain of drawn guesses. The first wrong
+    toy ends the judgement, unless `with_all` asks for the distances on all toys.
     """
     findings = []
     n_wrong = 0
@@ -372,9 +375,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser("python -m exact.judge", description=__doc__.split("\n")[0])
     parser.add_argument("file", help="a Python file that defines verify, step or DECODER")
     parser.add_argument("--seconds", type=positive, default=SECONDS,
-                        help="the time limit of the enumeration (default: %(default)g)")
+                        help="time limit of the enumeration, in seconds (default: %(default)g)")
     parser.add_argument("--tolerance", type=partial(positive, limit=1), default=ROUNDING,
-                        help="the largest distance of an exact verifier (default: %(default)g; "
+                        help="call a verifier exact up to this distance (default: %(default)g; "
                              f"float32 needs {FLOAT32:g})")
     parser.add_argument("--rows", action="store_true",
                         help="also show the tokens per round of verify on recorded rows")

@@ -2,17 +2,17 @@
 
     law(function)    {outcome: probability} of function(rng)
 
-`law` runs the function once for every way its random decisions can turn out. The code under test
-is the production code, unchanged. Only its `rng` is a replacement, whose uniforms are intervals
-instead of numbers:
+`law` runs the function once for every way its random decisions can turn out. The code under
+test is the production code, unchanged. Only its `rng` is a replacement, whose uniforms are
+intervals instead of numbers:
 
  1. A uniform starts as the interval [0, 1).
  2. A comparison `u < c` cuts the interval at c. This run continues with one piece, and other runs
     continue with the other pieces.
  3. The probability of a run is the product of the pieces' shares of their intervals.
 
-A uniform keeps its piece, as a number keeps its value. So if faulty code uses one uniform for two
-decisions, they are dependent, and the distribution shows the fault.
+A uniform keeps its piece, as a number keeps its value. So if faulty code uses one uniform for
+two decisions, they are dependent, and the distribution shows the fault.
 
 An error is raised if the code calls a method that the rng does not have (`choice`, `integers`,
 ...), uses the generators of NumPy, Python or PyTorch, does not end, or returns different results
@@ -213,9 +213,9 @@ def run_once(function: Experiment, forks: list) -> tuple[Any, Any]:
 def other_branches(forks: list, n_earlier: int) -> list:
     """Return the starts of the runs that differ from this run in one of its new decisions.
 
-    A start is a list of forks. The new decisions are those after the first n_earlier, and the run
-    took branch 0 of each. So a new decision with three branches gives two starts: the forks before
-    the decision, then its branch 2 or its branch 1.
+    A start is a list of forks. The new decisions are those after the first n_earlier, and the
+    run took branch 0 of each. So a new decision with three branches gives two starts: the forks
+    before the decision, then its branch 2 or its branch 1.
     """
     starts = []
     for i in range(n_earlier, len(forks)):

@@ -82,7 +82,8 @@ def best_independent(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float
     """Return the optimum for n independent guesses, whose P(all in A) is p_draft(A) ** n.
 
     Only n_vocab + 1 sets are tried: the first i tokens in the order of p_target / p_draft, for
-    each i. No other set has a larger difference p_draft(A) ** n - p_target(A), as these steps show:
+    each i. No other set has a larger difference p_draft(A) ** n - p_target(A), as these steps
+    show:
 
      1. Let A be a set, let a = p_draft(A), and let s be the slope of the curve x ** n at a. The
         curve is convex, so it is nowhere below its tangent a ** n + s (x - a).
@@ -177,7 +178,8 @@ def moves_of_rounds(chains: dict, target: Model, K: int) -> list[Move]:
 def moves_to_texts(chains: dict, texts: dict) -> list[Move]:
     """Return all moves of a test that also chooses the tokens after its round.
 
-    The chain and the text can be any two. The round writes their equal start, and one more token.
+    The chain and the text can be any two. The round writes their equal start, and one more
+    token.
     """
     moves = []
     for chain, text in product(chains, texts):
@@ -239,7 +241,7 @@ def main(argv: list[str] | None = None) -> None:
     """Print a table."""
     parser = Parser("python -m exact.optimum", description=__doc__.split("\n")[0])
     parser.add_argument("--chain", action="store_true",
-                        help="show the most tokens per round of a lossless test of one chain")
+                        help="show the most tokens per round of any lossless test of one chain")
     args = parser.parse_args(argv)
     print_safely(chain_table() if args.chain else optimum_table(), sys.stdout)
 

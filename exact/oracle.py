@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT. Copyright (c) 2026 The authors of this repository.
 # exact/oracle.py of speculative-decoding-numpy 1.0
-"""Check whether a verifier of speculative decoding is lossless. One file, NumPy only: copy it.
+"""Check whether a verifier of speculative decoding is lossless.
+
+This file needs only NumPy and can be copied.
 
     report = check(verify)      verify(guesses, p_draft, p_target, uniforms) -> tokens
     assert report.exact, report
@@ -20,9 +22,9 @@ A verifier may return its tokens in two more forms:
     (tokens, n_accepted)         n_accepted is [B]; only the first n_accepted + 1 tokens of a row
                                  are read
 
-The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..). With
-`padding=True` some rounds have fewer guesses. The missing guesses are then -1, and the rows of
-p_draft and p_target that belong to them are zeros.
+The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
+With `padding=True` some rounds have fewer guesses. The missing guesses are then -1, and the
+rows of p_draft and p_target that belong to them are zeros.
 
 If your verifier has different arguments, write a lambda. In these lambdas g is guesses, q is
 p_draft, p is p_target and u is uniforms:
@@ -32,7 +34,7 @@ p_draft, p is p_target and u is uniforms:
     # the verifier has no p_draft, because it assumes one-hot rows
     check(lambda g, q, p, u: verify(g, p, u))
     # the verifier is given a bonus token, which your function draw draws from the last row; no
-    # round needs u[:, -1] twice, because a round ends with a bonus token or with a residual token
+    # round needs u[:, -1] twice, because it ends with a bonus token or with a residual token
     check(lambda g, q, p, u: verify(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1])))
 
 How it works
@@ -45,9 +47,9 @@ How it works
  4. A round may write fewer than K + 1 tokens. Draws from the target's rows complete such a text.
     Then the distribution of K + 1 tokens is compared with the target's.
 
-Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so volumes are exact. A search found
-the toys (exact/rules/oracle_rows.py). On these toys each wrong rule in KNOWN is seen, and so is
-each verifier with one wrong line (exact/rules/faults.py).
+Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so volumes are exact. A search
+found the toys (exact/rules/oracle_rows.py). On these toys each wrong rule in KNOWN is seen, and
+so is each verifier with one wrong line (exact/rules/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution
@@ -65,8 +67,8 @@ A program is started once. It reads lines of numbers (as 0.25 or 1e-05), and ans
     answer    K + 1 whole numbers: the accepted guesses and one more token, then -1
 
 A program must flush its output after each line. If an answer stays in a buffer, the program is
-refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/ has programs in
-C, Rust and Go. In pytest, after `from oracle import Program, check`:
+refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/ has programs
+in C, Rust and Go. In pytest, after `from oracle import Program, check`:
 
     def test_our_verifier_is_exact():
         report = check(Program(["./verifier"]))
@@ -105,7 +107,8 @@ MOST_BOXES = 12  # boxes per case that one step cuts; rules with thresholds need
 MOST_CUTS = 64  # steps that cut boxes; rules with thresholds need 13
 SAMPLES = 1 << 6  # walks in a box, each from its low corner to one other point (walks_in)
 
-# Rows that are called a second time, because an answer must not depend on the rest of the batch.
+# Rows that are called a second time, because an answer must not depend on the rest of the
+# batch.
 REPEATED = 1 << 13  # rows that are called again in a different order
 ALONE = 16  # rows that are called again in a batch of one row
 
@@ -117,9 +120,9 @@ LINES = 1 << 10  # lines that are given at a time
 SECONDS = 10.0  # time for the start and LINES lines
 LONGEST = 1 << 12  # characters of an answer that are read at a time
 
-# {V: two toys}. A toy is (draft, target). Each model has V + 1 rows of thousandths: row 0 follows
-# no token, row 1 follows token 0, row 2 follows token 1, and so on. Each target's row has a
-# probability that no half-precision number equals.
+# {V: two toys}. A toy is (draft, target). Each model has V + 1 rows of thousandths: row 0
+# follows no token, row 1 follows token 0, row 2 follows token 1, and so on. Every row of a
+# target has a probability that no half-precision number equals.
 TOYS = {
     3: (([[440, 200, 360], [0, 0, 1000], [700, 300, 0], [250, 311, 439]],
          [[250, 330, 420], [63, 437, 500], [310, 250, 440], [250, 311, 439]]),
@@ -135,9 +138,9 @@ TOYS = {
           [300, 170, 390, 140]])),
 }
 
-# {wrong rule: its figures for V = K = 3}. The figures are the total variation from the target on
-# the first toy and on the second toy, the mean tokens per round, and the number of rounds after
-# which check_by_sampling sees the rule with a probability above 1 - 1e-6.
+# {wrong rule: its figures for V = K = 3}. The figures are the total variation from the target
+# on the first toy and on the second toy, the mean tokens per round, and the number of rounds
+# after which check_by_sampling sees the rule with a probability above 1 - 1e-6.
 KNOWN = {
     "match with the target's best token, at any temperature": (0.58, 0.59, 1.621747, 66),
     '"q = 1"; argmax guesses, accepted from p_target = .5 on':
@@ -483,9 +486,9 @@ def tokens_before_padding(tokens, n_accepted):
 def walks_in(low, high, rng, n_samples):
     """Return the points of n_samples walks in each box. [n_axes + 1, n_walks, n_axes]
 
-    A walk begins at the low corner and ends at a goal. Step a moves along axis a only: a walk to
-    the goal (5, 7) has the points (0, 0), (5, 0) and (5, 7). The goal of a box's first walk is the
-    high corner, and all other goals are random points of the box.
+    A walk begins at the low corner and ends at a goal. Step a moves along axis a only: a walk
+    to the goal (5, 7) has the points (0, 0), (5, 0) and (5, 7). The goal of a box's first walk
+    is the high corner, and all other goals are random points of the box.
 
     Walk i of box b is walk number i * n_boxes + b.
     """
@@ -504,8 +507,8 @@ def walks_in(low, high, rng, n_samples):
 def first_changes(answer, case, low, high, rng, n_samples):
     """Return for each box the axis on which its answer changes, and the coordinate there.
 
-    The axis is -1 if no walk in the box shows a change. Otherwise the change is the first one on
-    the box's first walk that has one.
+    The axis is -1 if no walk in the box shows a change. Otherwise the change is the first one
+    on the box's first walk that has one.
     """
     n_boxes = len(case)
     points = walks_in(low, high, rng, n_samples)  # [n_axes + 1, n_walks, n_axes]
@@ -540,8 +543,8 @@ def first_changes(answer, case, low, high, rng, n_samples):
 def coordinate_of_change(answer, case, before, old, axis, after):
     """Return for each of n steps the first coordinate at which the answer differs from `old`.
 
-    A step moves along its axis from the point `before` to the point `after`. The answer is `old`
-    at `before`, and a different one at `after`.
+    A step moves along its axis from the point `before` to the point `after`. The answer is
+    `old` at `before`, and a different one at `after`.
 
     case, axis       [n]
     before, after    [n, n_axes]
@@ -576,8 +579,8 @@ def coordinate_of_change(answer, case, before, old, axis, after):
 def find_boxes(answer, n_cases, n_axes, top, rng, n_samples=SAMPLES):
     """Return all boxes on which the answer is constant, or None if there are too many.
 
-    The boxes are three arrays: their cases [n], low corners and high corners [n, n_axes]. A case
-    starts as one box with all its uniforms. A box is cut in two where its answer changes.
+    The boxes are three arrays: their cases [n], low corners and high corners [n, n_axes]. A
+    case starts as one box with all its uniforms. A box is cut in two where its answer changes.
     """
     done = []  # (case, low, high) of the constant boxes, step by step
     case = np.arange(n_cases)
@@ -657,17 +660,19 @@ def weight_per_text(toy, texts, weight, n_toys, V):
 def distributions(cases, written):
     """Return the distributions of K + 1 tokens that came, and those that should have come.
 
-    [n_toys, V ** (K + 1)] each, with the texts in the order of weight_per_text. The target's rows
-    complete a round that ends early.
+    [n_toys, V ** (K + 1)] each, with the texts in the order of weight_per_text. The target's
+    rows complete a round that ends early.
 
-    The texts grow from 0 to K + 1 tokens. At m tokens `came` has only the rounds that wrote m or
-    fewer. A round that writes n tokens enters at m = n, and the target's row extends it afterwards.
+    The texts grow from 0 to K + 1 tokens. At m tokens `came` has only the rounds that wrote m
+    or fewer. A round that writes n tokens enters at m = n, and the target's row extends it
+    afterwards.
     """
     V = cases.V
     n_toys = cases.n_toys
     toy = cases.toy[written.case]
     n_tokens = (written.tokens >= 0).sum(axis=1)
-    # m = 0: the only text is empty. No round writes it, and all texts of the target begin with it.
+    # m = 0: the only text is empty. No round writes it, and every text of the target begins
+    # with it.
     came = np.zeros((n_toys, 1))
     should = np.ones((n_toys, 1))
     row_after = cases.target[:, :1]  # [n_toys, n_texts, V]: the target's row after each text
@@ -696,13 +701,14 @@ def starts_of(texts, V, m):
 def most_tokens(cases):
     """Return the most tokens per round of any lossless test of one chain. [n_toys]
 
-    Block verification is the best test (Sun et al., 2024). Given the first t guesses, it accepts
-    all of them with probability share[t]:
+    Block verification is the best test (Sun et al., 2024). Given the first t guesses, it
+    accepts all of them with probability share[t]:
 
         share[0]     = 1
         share[t + 1] = min(1, share[t] * p_target[t] / p_draft[t]), both of guess t
 
-    A round has one token more than accepted guesses, so its mean is 1 + share[1] + .. + share[K].
+    A round has one token more than accepted guesses, so its mean is 1 + share[1] + .. +
+    share[K].
     """
     each = np.arange(len(cases.weight))
     share = np.ones(len(each))
@@ -711,8 +717,8 @@ def most_tokens(cases):
         guess = cases.guesses[:, t]
         is_guess = guess >= 0
         p_target = np.float64(cases.p_target[each, t, guess])
-        # padding, token -1, would read the last column and divide by 0; p_draft is 1 instead, and
-        # the share becomes 0 below
+        # padding, token -1, would read the last column and divide by 0; p_draft is 1 instead,
+        # and the share becomes 0 below
         p_draft = np.where(is_guess, cases.p_draft[each, t, guess], 1)
         share = np.minimum(share * p_target / p_draft, 1) * is_guess
         tokens += share
@@ -767,7 +773,7 @@ def first_fault(cases, came, should, m, toy, written):
         guesses = cases.guesses[case]
         if (guesses >= 0).sum() > position:
             rows["p_draft"] = cases.p_draft[case, position]
-    # a row divided by its sum is the distribution of the token after `before`; p_draft's sum is 1
+    # a row divided by its sum is the distribution of the token after `before`
     for name, row in rows.items():
         lines.append(f"  {name:10}{np.round(np.float64(row) / row.sum(), 6).tolist()}")
 
@@ -1131,7 +1137,8 @@ def verifier_of_file(path):
 
     parameters = [*inspect.signature(verify).parameters]  # their names
     if parameters and parameters[-1] == "rng":
-        raise ValueError(f"for a verify with an rng: python -m exact.judge {path}")
+        raise ValueError("this verify takes an rng; check it with: python -m exact.judge "
+                         f"{path}")
     try:
         # bind() raises TypeError if a call with four arguments would
         inspect.signature(verify).bind("guesses", "p_draft", "p_target", "uniforms")
@@ -1163,23 +1170,25 @@ def report_on_program(words, sampling=False, seconds=SECONDS, **options):
 
 def parser_of_words():
     """Return the parser of the command line."""
-    parser = OneLineParser(PROGRAM, description=__doc__.split("\n")[0], allow_abbrev=False,
+    description = " ".join(__doc__.split("\n\n")[:2])  # the first two lines of the file's text
+    parser = OneLineParser(PROGRAM, description=description, allow_abbrev=False,
                     epilog="Exit status: 0 exact (with --sampling: no fault found), 1 not exact, "
                            "2 not known or not checked.")
     parser.add_argument("file", nargs="?", metavar="FILE.py",
-                        help="a file with a function verify, and perhaps a dict OPTIONS")
-    program = parser.add_argument_group("a program", "--command comes last")
-    program.add_argument("--K", type=int, help="guesses (default 3)")
-    program.add_argument("--V", type=int, help="tokens of the vocabulary (default 3)")
-    program.add_argument("--dtype", help="the program computes in float64 (default) or float32")
+                        help="a Python file with a function verify, and optionally a "
+                        "dict OPTIONS")
+    program = parser.add_argument_group("for a program", "--command must be the last flag")
+    program.add_argument("--K", type=int, help="number of guesses per round (default 3)")
+    program.add_argument("--V", type=int, help="size of the vocabulary (default 3)")
+    program.add_argument("--dtype", help="precision: float64 (default) or float32")
     program.add_argument("--padding", action="store_true", default=None,
-                         help="some lines have fewer guesses, then -1 and rows of zeros")
+                         help="give some lines fewer guesses, then -1 and rows of zeros")
     program.add_argument("--sampling", action="store_true", default=None,
-                         help="the program draws its own random numbers, so lines have no uniforms")
+                         help="give lines without uniforms: the program draws its own numbers")
     program.add_argument("--seconds", type=float,
                          help=f"time limit for the start and {LINES} lines (default {SECONDS:g})")
     program.add_argument("--command", nargs=argparse.REMAINDER,
-                         help="the program, and all its arguments")
+                         help="the program with all its arguments")
     return parser
 
 
@@ -1209,7 +1218,7 @@ def main(argv=None):
     if not is_file and not is_program:
         parser.error("need FILE.py or --command PROGRAM")
     if path and settings:
-        parser.error(f"--{[*settings][0]} is for --command; a file has a dict OPTIONS")
+        parser.error(f"--{[*settings][0]} applies only to --command; a file has a dict OPTIONS")
     # an error of the verifier is printed like an error of the flags: in one line, with status 2
     try:
         if is_program:

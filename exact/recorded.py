@@ -85,8 +85,8 @@ def reduced(guesses: list[int], p_draft: np.ndarray, p_target: np.ndarray) -> Ch
         guesses_out.append(columns.index(guess))
         draft_out.append(in_columns(draft, columns, ranges))
         target_out.append(in_columns(target, columns, ranges))
-    # The bonus row has no guess and no row of the draft. The stored file was made with token 0 as
-    # its guess and with the target's row as the draft's.
+    # The bonus row has no guess and no row of the draft. The stored file was made with token 0
+    # as its guess and with the target's row as the draft's.
     bonus = p_target[-1]
     columns, ranges = columns_of(0, bonus, bonus)
     target_out.append(in_columns(bonus, columns, ranges))

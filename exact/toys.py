@@ -16,8 +16,8 @@ from speculative import Model, guess
 
 X = (0,)  # the text before the first round
 N_VOCAB = 3
-# {toy: (the draft's rows, the target's rows)}. The rows are those after token 0, 1 and 2. A row has
-# one digit for each token, in tenths: "154" is .1, .5 and .4.
+# {toy: (the draft's rows, the target's rows)}. The rows are those after token 0, 1 and 2. A row
+# has one digit for each token, in tenths: "154" is .1, .5 and .4.
 TENTHS = {
     "A": (["154", "433", "118"], ["262", "622", "226"]),  # after token 0 both prefer token 1
     "B": (["721", "181", "622"], ["235", "523", "145"]),  # the draft prefers 0, the target 2

@@ -19,7 +19,7 @@ def read_memory(path, n_vocab):
     try:
         texts = [json.loads(line) for line in Path(path).read_bytes().splitlines()]
         # A file for a different vocabulary has no good text.
-        good = all(type(token) is int and 0 <= token < n_vocab == text["n_vocab"]
+        good = all(type(token) is int and 0 <= token < n_vocab and text["n_vocab"] == n_vocab
                    for text in texts for token in text["ids"])
     except (ValueError, TypeError, KeyError, RecursionError):
         good = False

@@ -28,6 +28,10 @@ ONE_SPACING = {"whitespace_flexible": False}
 N_MASKS = 64
 
 
+class DeadEnd(ValueError):
+    """Say that a text which fits the beginning of a pattern cannot go on."""
+
+
 def library() -> Any:
     """Import llguidance; ValueError that names the command if it is missing."""
     try:
@@ -66,7 +70,9 @@ def has_texts(grammar: str) -> bool:
     may be right for the model's own vocabulary.
     """
     matcher = new_matcher(grammar, BYTES)
-    return matcher.is_error() or next_bits(matcher) is not None
+    if matcher.is_error():
+        return True
+    return next_bits(matcher) is not None  # some token may follow the empty text
 
 
 class Bytes:
@@ -107,9 +113,9 @@ class Vocabulary:
 def tokenizer_of(encoder) -> Any:
     """Return llguidance's tokenizer of an encoder's vocabulary."""
     make = library().LLTokenizer
-    # A slice is a pattern for tokens. If the grammar allows every text of a slice, all tokens of
-    # the slice are allowed at once, which is faster. The library's own slices are made for the
-    # strings of JSON; the last slice is made for words in small letters.
+    # A slice is a pattern for tokens. If the grammar allows every text of a slice, all tokens
+    # of the slice are allowed at once, which is faster. The library's own slices are made for
+    # the strings of JSON; the last slice is made for words in small letters.
     slices = [*make.general_slices(), "[a-z ]{1,20}"]
     wrapped = library().TokenizerWrapper(Vocabulary(encoder))
     return make(wrapped, n_vocab=encoder.n_vocab, slices=slices)
@@ -166,16 +172,16 @@ class Pattern:
         """Start again at the end of the prompt, with a new matcher."""
         self.matcher = self.start.deep_copy()
         self.read: list[int] = []  # the tokens after the prompt that the matcher has read
-        # masks[n] is the mask after the first n of these tokens, or None if it was not computed or
-        # was dropped.
+        # masks[n] is the mask after the first n of these tokens, or None if it was not computed
+        # or was dropped.
         self.masks: list[np.ndarray | None] = [None]
 
     def __call__(self, ids: Sequence[int]) -> np.ndarray:
         """Return `allowed` after these ids.
 
         After an end of text, only the end of text is allowed. After tokens that do not fit the
-        pattern, all are allowed; no text of the target contains such tokens. ValueError if
-        no token of the vocabulary may follow, or the pattern is too complex.
+        pattern, all are allowed; no text of the target contains such tokens. DeadEnd if no
+        token of the vocabulary may follow, or the pattern is too complex.
         """
         new = list(ids[self.n_prompt :])
         # The target asks for masks that the draft has asked for, and that are kept.
@@ -220,9 +226,9 @@ class Pattern:
         return len(self.read) == len(new)
 
     def fail(self) -> NoReturn:
-        """Raise ValueError, and start a new matcher, because this one has failed."""
+        """Raise DeadEnd, and start a new matcher, because this one has failed."""
         reason = why_lost(self.matcher)
         n_read = len(self.read)
         self.forget()
-        raise ValueError("this tokenizer cannot write the pattern beyond "
-                         f"{n_read} new tokens: {reason}")
+        raise DeadEnd("this tokenizer cannot write the pattern beyond "
+                      f"{n_read} new tokens: {reason}")

@@ -12,9 +12,11 @@ How surprising is a frequency? Let p be the probability of an event.
     exp(-n KL(f, p)). Hoeffding (1963) Theorem 1.
 (2) Let f < p. The frequency is f or less with a probability of at most the same expression.
 (3) Let L = log(2 n_events / false_alarm), and f the frequency. KL(f, p) grows with the distance
-    of f from p, so by (1) and (2) n KL(f, p) > L has a probability of at most 2 exp(-L), which
-    is false_alarm / n_events.
-(4) So any of n_events frequencies has n KL(f, p) > L with a probability of at most false_alarm.
+    of f from p. So of the frequencies above p, those from some f on have n KL(f, p) > L. By (1)
+    one of these occurs with a probability of at most exp(-L).
+(4) By (2) the same holds below p. Together n KL(f, p) > L has a probability of at most 2 exp(-L),
+    which is false_alarm / n_events.
+(5) So any of n_events frequencies has n KL(f, p) > L with a probability of at most false_alarm.
 """
 
 from collections.abc import Callable
@@ -30,10 +32,10 @@ N_RESAMPLES = 1000
 # ---- means
 
 def standard_error(values: Any, texts: Any) -> float:
-    """Return the standard error of the mean of `values`; values[i] is of a round of text texts[i].
+    """Return the standard error of the mean of `values`, one value per round.
 
-    Only rounds of different texts are independent, so the differences from the mean are summed
-    over each text first.
+    Round i is of text texts[i]. Only rounds of different texts are independent, so the
+    differences from the mean are summed over each text first.
 
     >>> standard_error([1, 3, 1, 3], [0, 1, 2, 3])
     0.5
@@ -111,7 +113,8 @@ def coin_divergence(f: Any, p: Any) -> Any:
     """
     f = np.asarray(f, dtype=float)
     p = np.asarray(p, dtype=float)
-    # np.where computes both of its branches, so 0 log 0 warns, although 0 is taken instead.
+    # 0 log 0 is 0, and a frequency within 1e-12 of 0 or 1 is 0 or 1 up to rounding. np.where
+    # computes both of its branches, so 0 log 0 warns, although 0 is taken instead.
     with np.errstate(divide="ignore", invalid="ignore"):
         heads = np.where(f > 1e-12, f * np.log(f / p), 0)
         tails = np.where(f < 1 - 1e-12, (1 - f) * np.log((1 - f) / (1 - p)), 0)

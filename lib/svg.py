@@ -8,7 +8,8 @@ def element(name, content="", **attributes):
     # `class` is a word of Python, and a name in Python has no hyphen.
     shown = {key.rstrip("_").replace("_", "-"): short_number(value)
              for key, value in attributes.items() if value is not None}
-    head = " ".join([name, *(f"{key}={quoteattr(value)}" for key, value in shown.items())])
+    assignments = [f"{key}={quoteattr(value)}" for key, value in shown.items()]
+    head = " ".join([name, *assignments])
     return f"<{head}>{content}</{name}>" if content else f"<{head}/>"
 
 

@@ -112,7 +112,7 @@ def read_json_flag(name: str, path: Path) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
-        raise ValueError(f"--{name} {path} does not hold JSON: {error}") from None
+        raise ValueError(f"--{name} {path} is not valid JSON: {error}") from None
 
 
 def command(program: str, requirements: str = "requirements.txt") -> Callable:

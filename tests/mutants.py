@@ -26,6 +26,7 @@ from lib.terminal import Parser, command
 
 ROOT = Path(__file__).parent.parent
 SECONDS = 120  # a mutant may loop for ever
+SECONDS_OF_ALL = 1200  # for all tests that detected a mutant, one after the other
 PROFILE = """
 import sys
 sys.modules["numba"] = None  # NumPy's products: they start faster
@@ -78,16 +79,16 @@ class Copy:
         with open(self.folder / "tests/conftest.py", "a", encoding="utf-8") as file:
             file.write(PROFILE)
 
-    def first_failure(self, *tests):
+    def first_failure(self, *tests, seconds=SECONDS):
         """Return the test that fails first, or None; RuntimeError if the tests could not run."""
         command = [sys.executable, "-B", "-m", "pytest", "-n0", "-x", "-rf", "--tb=no",
                    "-p", "no:cacheprovider", "--hypothesis-profile=mutants",
                    f"--basetemp={self.folder}.tmp", *tests]
         try:
             done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True,
-                                  timeout=SECONDS, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+                                  timeout=seconds, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
         except subprocess.TimeoutExpired:
-            return f"the limit of {SECONDS} s"
+            return f"the limit of {seconds} s"
         failed = re.search(r"^FAILED (\S+::\w+)", done.stdout, re.MULTILINE)
         if done.returncode not in (0, 1) or bool(done.returncode) != bool(failed):
             raise RuntimeError(f"the tests did not run:\n{done.stdout}{done.stderr}")
@@ -135,7 +136,9 @@ def run(mutants: list[Mutant], jobs: int = 2) -> bool:
             fate = killer or "SURVIVES"
             print(f"{mutant.file:30} {mutant.fault:62} {fate}  {seconds:.1f} s", flush=True)
         tests = sorted({killer for killer in killers if killer and "::" in killer})
-        unsound = copies.get().first_failure(*tests) if tests else None
+        unsound = None
+        if tests:
+            unsound = copies.get().first_failure(*tests, seconds=SECONDS_OF_ALL)
     n_alive = killers.count(None)
     print(f"{len(killers) - n_alive} of {len(killers)} mutants killed by {len(tests)} tests")
     if unsound:
@@ -148,7 +151,7 @@ def main(argv=None):
     """Run the chosen mutants; return the exit status."""
     parser = Parser("python -m tests.mutants", description=__doc__.split("\n")[0])
     parser.add_argument("words", nargs="*", metavar="WORD",
-                        help="run the mutants with one of these words in their file or fault")
+                        help="run only mutants with one of these words in their file or fault")
     words = parser.parse_args(argv).words
     found = {word: [mutant for mutant in MUTANTS if word in f"{mutant.file} {mutant.fault}"]
              for word in words}

@@ -60,8 +60,9 @@ def test_the_help_is_short_and_leads_to_a_decoders_flags(capsys, monkeypatch):
     lines = []
     monkeypatch.setenv("COLUMNS", "100")
     for flags, *needed in ((["--help"], "--decoder NAME --help shows the flags of that decoder",
-                            "keep writing when the context is full", "exact for the target with",
-                            "without the newline at its end", "0 is greedy (default: 0.0)"),
+                            "continue with only its last half", "exact for a target with",
+                            "without the newline at its end",
+                            "0 takes the most probable token (default: 0.0)"),
                            (["--decoder", "tree", "--help"], "--siblings")):
         with pytest.raises(SystemExit) as exit:
             main.main(flags)

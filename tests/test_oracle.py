@@ -655,7 +655,7 @@ def verify(guesses, p_draft, p_target, uniforms):
     ("\nimport nosuch", "mine.py, line 2: ModuleNotFoundError: No module named 'nosuch'"),
     ("raise SystemExit", "mine.py, line 1: SystemExit:"),
     ("def verify(guesses, p_draft, p_target, rng): pass",
-     "for a verify with an rng: python -m exact.judge mine.py"),
+     "this verify takes an rng; check it with: python -m exact.judge mine.py"),
     ("def verify(guesses, p_target, uniforms): pass", "need verify(guesses, p_draft, p_target, "
      "uniforms), got verify(guesses, p_target, uniforms)"),
     ("def verify(g, q, p, u):\n    return p[:, 9]", "mine.py, line 2: IndexError: index 9 is out "),

@@ -173,7 +173,7 @@ def test_the_command_shows_the_figures_of_its_file():
 def test_a_file_without_figures_is_one_line(text, tmp_path):
     path = tmp_path / "figures.json"
     path.write_text(text, encoding="utf-8")
-    assert f"--show {path} does not hold figures of this" in refusal(power.main, "--show", path)
+    assert f"--show {path} does not contain figures of this" in refusal(power.main, "--show", path)
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is_simulated(tmp_path, monkeypatch):

@@ -7,9 +7,9 @@
     race                one race at two vectors of speeds     variants/coupled.py, with race
 
 The ratio test reaches 1 - TV, which no coupling exceeds (theory/speedup.py, acceptance_rate).
-The race reaches at least (1 - TV) / (1 + TV) for all rows. No larger probability is guaranteed by
-a coupling in which each model draws without the other model's row: Daliri, Musco and Suresh (2024),
-arXiv 2408.07978.
+The race reaches at least (1 - TV) / (1 + TV) for all rows. If each model draws without the
+other model's row, then no coupling guarantees more than this probability for all rows: Daliri,
+Musco and Suresh (2024), arXiv 2408.07978.
 """
 
 from typing import Any
@@ -61,13 +61,15 @@ def race_agreement(p_target: ArrayLike, p_draft: ArrayLike) -> float:
     """Return the probability that one race has the same winner at both vectors of speeds.
 
     Write p = p_target and q = p_draft. Every token is a runner, in two races that share the
-    exponential numbers E: runner i arrives at E_i / p_i in the target's race, and at E_i / q_i in
-    the draft's race.
+    exponential numbers E: runner i arrives at E_i / p_i in the target's race, and at E_i / q_i
+    in the draft's race.
 
     1. Runner i wins the target's race if E_j / p_j >= E_i / p_i for all j, which means
        E_j >= E_i p_j / p_i.
     2. Runner i wins both races if E_j >= E_i m_ij for all j, with m_ij = max(p_j / p_i, q_j / q_i).
-    3. For exponential numbers this has the probability 1 / sum_j m_ij.
+    3. Given E_i, this has probability exp(-E_i sum_j m_ij), with the sum over all j except i. Its
+       mean over E_i is 1 / (1 + that sum), which is 1 / sum_j m_ij over all j, because m_ii is
+       1.
     4. Sort the runners so that p / q falls. If j comes before i, then p_j / q_j >= p_i / q_i, so
        p_j / p_i >= q_j / q_i, and m_ij is p_j / p_i. If j comes after i, m_ij is q_j / q_i.
     5. So sum_j m_ij = (p_1 + .. + p_i) / p_i + (q_(i + 1) + .. + q_n) / q_i.
@@ -87,7 +89,7 @@ def race_agreement(p_target: ArrayLike, p_draft: ArrayLike) -> float:
     p = p[order]
     q = q[order]
 
-    # step 5; both[i]: runner i can win both races, because no speed is 0
+    # step 5, for the runners that can win both races, which are those without a speed of 0
     p_up_to = np.cumsum(p)  # p_up_to[i] is p[0] + .. + p[i]
     q_from = np.cumsum(q[::-1])[::-1]  # q_from[i] is q[i] + .. + q[-1]
     q_after = q_from - q

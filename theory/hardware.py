@@ -12,8 +12,9 @@ docs/papers.md lists where results differ from a printed source.
 
 from lib.checkpoints.weights import n_params
 
-# the contents of OpenAI's four hparams.json, by the number of parameters. Erratum: Radford et al.
-# (2019) Table 2 has other counts of parameters; `n_params` returns the counts in these names
+# the contents of OpenAI's four hparams.json, by the number of parameters. Erratum: Radford et
+# al. (2019) Table 2 has other counts of parameters; `n_params` returns the counts in these
+# names
 GPT2_SIZES = {
     size: dict(n_vocab=50257, n_ctx=1024, n_embd=n_embd, n_head=n_head, n_layer=n_layer)
     for size, n_layer, n_embd, n_head in [("124M", 12, 768, 12), ("355M", 24, 1024, 16),
@@ -56,10 +57,10 @@ def linear_cost(n_rows: int, n_in: int, n_out: int, weight_bytes: float = 2,
                 row_bytes: float = 2) -> tuple[float, int]:
     """Return the bytes moved and the FLOP of one product [n_rows, n_in] @ [n_in, n_out].
 
-    The weights have `weight_bytes` bytes per element, the rows and the products `row_bytes`. The
-    example is published for an RTX 4090 of 1 TB/s and 330 TFLOP/s; in it one row moves nearly as
-    many bytes as 1024 rows. (Erratum: the source counts a multiply-add as one FLOP, but in 330
-    TFLOP/s it is two.)
+    The weights have `weight_bytes` bytes per element, the rows and the products `row_bytes`.
+    The example is published for an RTX 4090 of 1 TB/s and 330 TFLOP/s; in it one row moves
+    nearly as many bytes as 1024 rows. (Erratum: the source counts a multiply-add as one FLOP,
+    but in 330 TFLOP/s it is two.)
 
     >>> for n_rows in (1024, 1):
     ...     moved, flops = linear_cost(n_rows, 6656, 17920)
@@ -78,15 +79,15 @@ def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
                     n_bytes: float = 2) -> dict[str, tuple[int, float]]:
     """Return the products of one layer: {step: (FLOP, FLOP per byte moved)}.
 
-    (n_new, n_past) is (L, 0) for the prefill of L tokens, (1, L) for decoding after L tokens, and
-    (K + 1, L) for verifying K guesses. With D = n_embd, a product of L rows with a [D, D] matrix
-    has L D / (2 L + D) FLOP per byte. This is about L if L is far below D, so the bytes hardly
-    grow with the number of rows.
+    (n_new, n_past) is (L, 0) for the prefill of L tokens, (1, L) for decoding after L tokens,
+    and (K + 1, L) for verifying K guesses. With D = n_embd, a product of L rows with a [D, D]
+    matrix has L D / (2 L + D) FLOP per byte. This is about L if L is far below D, so the bytes
+    hardly grow with the number of rows.
 
-    Source: the slides of Yuan's COMP4901Y, lecture 17. Their H is d_head, and their relu is GPT-2's
-    gelu here. The slides count multiply-adds per element. In float16 this is equal to FLOP per
-    byte, because a multiply-add is 2 FLOP and an element is 2 bytes. (Erratum: scores are divided
-    by sqrt(H), not sqrt(D).)
+    Source: the slides of Yuan's COMP4901Y, lecture 17. Their H is d_head, and their relu is
+    GPT-2's gelu here. The slides count multiply-adds per element. In float16 this is equal to
+    FLOP per byte, because a multiply-add is 2 FLOP and an element is 2 bytes. (Erratum: scores
+    are divided by sqrt(H), not sqrt(D).)
 
     >>> L, D = 1023, 1600
     >>> intensity_table(L, 0, D, 25)["Q = x W_Q"][1] == L * D / (2 * L + D)
@@ -134,8 +135,8 @@ def pass_bytes(hparams: dict, n_new: int = 1, n_past: int = 0, n_bytes: float = 
     """Return the least number of bytes that one pass moves, if activations stay in the processor.
 
     The pass reads each parameter once, but of wpe only the rows of the new tokens. It reads the
-    cache of n_past tokens, and writes the cache of n_new tokens. Speculation pays because five rows
-    move hardly more bytes than one:
+    cache of n_past tokens, and writes the cache of n_new tokens. Speculation pays because five
+    rows move hardly more bytes than one:
 
     >>> hparams = GPT2_SIZES["1558M"]
     >>> round(pass_bytes(hparams, n_new=5, n_past=100) / pass_bytes(hparams, 1, 100), 4)

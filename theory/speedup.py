@@ -1,4 +1,4 @@
-"""Compute tokens per round and the speed-up by the papers' closed forms, for any pair.
+"""Compute tokens per round and the speed-up for any pair, with the formulas of the papers.
 
     python -m theory.speedup --alpha 0.8 --c 0.1 --m 1.2
     python -m theory.speedup --accepted_per_drafted 0.59 --K 4 --c 0.1 --m 1 1.1 1.1 1.2
@@ -30,10 +30,10 @@ from lib.terminal import Help, Parser, command
 def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # each [.., n_vocab]
     """Return the probability that a drawn guess is accepted: sum(min(p_target, p_draft)), [..].
 
-    The probability is 1 - TV, where the total variation distance TV is Leviathan's D_LK. The mean
-    of the probability over the positions of a text is alpha; it has less variance than a count of
-    accepted guesses. ValueError unless every row is >= 0 and sums to 1, up to 1e-6. Leviathan et
-    al. (2023) Theorem 3.5, Corollary 3.6.
+    The probability is 1 - TV, where the total variation distance TV is Leviathan's D_LK. The
+    mean of the probability over the positions of a text is alpha; it has less variance than a
+    count of accepted guesses. ValueError unless every row is >= 0 and sums to 1, up to 1e-6.
+    Leviathan et al. (2023) Theorem 3.5, Corollary 3.6.
 
     >>> p_target, p_draft = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.75, 0.0])
     >>> float(acceptance_rate(p_target, p_draft))
@@ -77,9 +77,9 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
     """Return the speed-up over one target pass per token.
 
     The papers' pass_cost is 1, which holds if memory bandwidth alone limits a pass;
-    docs/speed.md has measured values. If pass_cost is 1, some K has a speed-up above 1 if and only
-    if alpha > c. K = 1 then has one too: (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem
-    3.8, Corollary 3.9. (Errata: three values of Table 4, and those of Appendix A.5 at
+    docs/speed.md has measured values. If pass_cost is 1, some K has a speed-up above 1 if and
+    only if alpha > c. K = 1 then has one too: (1 + alpha) / (1 + c). Leviathan et al. (2023)
+    Theorem 3.8, Corollary 3.9. (Errata: three values of Table 4, and those of Appendix A.5 at
     temperature 1, differ from this formula.)
 
     >>> round(walltime_improvement(alpha=0.75, K=7, c=0.02), 1)  # Table 4, row 1
@@ -95,8 +95,8 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
 def operations_factor(alpha: float, K: int, c_hat: float) -> float:
     """Return the arithmetic per token, in units of a target row's arithmetic.
 
-    The factor is above 1 because the rows of rejected guesses add no token. Leviathan et al. (2023)
-    Theorem 3.11, Table 1.
+    The factor is above 1 because the rows of rejected guesses add no token. Leviathan et al.
+    (2023) Theorem 3.11, Table 1.
 
     >>> round(operations_factor(alpha=0.8, K=5, c_hat=0), 2)  # Table 1, row 4
     1.63
@@ -107,11 +107,11 @@ def operations_factor(alpha: float, K: int, c_hat: float) -> float:
 def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> int:
     """Return the K of the largest `walltime_improvement`; 0 if no K is faster than plain decoding.
 
-    Of several best K the smallest is returned. `pass_cost[K]` is the measured cost of K + 1 rows
-    in units of one row, so `pass_cost[0]` is 1. Every K of the list is tried; without the
-    argument, every K up to 100 at cost 1. At equal costs one could stop at the first decrease, but
-    the measured cost of 8 rows can be lower than the cost of 5 rows. Leviathan et al. (2023)
-    Sec. 3.5.
+    Of several best K the smallest is returned. `pass_cost[K]` is the measured cost of K + 1
+    rows in units of one row, so `pass_cost[0]` is 1. Every K of the list is tried; without the
+    argument, every K up to 100 at cost 1. At equal costs one could stop at the first decrease,
+    but the measured cost of 8 rows can be lower than the cost of 5 rows. Leviathan et al.
+    (2023) Sec. 3.5.
 
     >>> best_K(0.8, 0.05), best_K(0.9, 0.2), best_K(0.2, 0.3)
     (8, 7, 0)
@@ -140,9 +140,11 @@ def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
 # ---- a calculator, for figures that were measured elsewhere
 
 def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
-    """Return the alpha at which a share of all drafted guesses is accepted, as an engine reports.
+    """Return the alpha at which this share of all drafted guesses is accepted.
 
-    alpha is the solution of (alpha + .. + alpha**K) / K = accepted_per_drafted.
+    Engines report this share. A round drafts K guesses, and accepts alpha + .. + alpha**K of
+    them in the mean, so alpha is the solution of (alpha + .. + alpha**K) / K =
+    accepted_per_drafted.
 
     >>> round(alpha_of_report((0.5 + 0.25 + 0.125) / 3, K=3), 6)
     0.5
@@ -166,9 +168,9 @@ def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
 def needed_alpha(c: float, pass_cost: Sequence[float]) -> float | None:
     """Return the alpha above which some K has a speed-up; None if even alpha = 1 is too low.
 
-    A round with K guesses costs K c + pass_cost[K] rows, and writes one token more than it accepts
-    guesses. So it has a speed-up if the mean number of accepted guesses is above
-    K c + pass_cost[K] - 1. In the example K = 1 has a speed-up if 1 + alpha > 0.2 + 1.1:
+    A round with K guesses costs K c + pass_cost[K] rows, and writes one token more than it
+    accepts guesses. So it has a speed-up if the mean number of accepted guesses is above K c +
+    pass_cost[K] - 1. In the example K = 1 has a speed-up if 1 + alpha > 0.2 + 1.1:
 
     >>> round(needed_alpha(0.2, [1, 1.1, 1.4]), 6)
     0.3
@@ -192,11 +194,14 @@ def main(argv=None):
     add = parser.add_argument
     add("--alpha", type=float, help="probability that a tested guess is accepted")
     add("--accepted_per_drafted", type=float, metavar="SHARE",
-        help="instead of --alpha, with --K: what vLLM and llama.cpp report")
-    add("--K", type=int, help="drafted guesses per round in that report")
-    add("--c", type=float, required=True, help="time of a draft step, in target rows")
+        help="share of the drafted guesses that is accepted, as vLLM, SGLang and llama.cpp "
+        "report it (needs --K, replaces --alpha)")
+    add("--K", type=int, help="number of drafted guesses per round in that report")
+    add("--c", type=float, required=True, help="time of a draft step divided by the time "
+        "of a target pass over one token")
     add("--m", type=float, nargs="+", default=[1.0], help="times of target passes over 2, 3, .."
-        " rows, in target rows; one number holds for 2 to 9 rows (default: 1)")
+        " rows, each divided by the time of a pass over one row; one number is used for 2 to "
+        "9 rows (default: 1)")
     args = parser.parse_args(argv)
     has_alpha = args.alpha is not None
     has_share = args.accepted_per_drafted is not None

@@ -1,4 +1,4 @@
-"""Write any model for other programs: a Hugging Face folder, or a GGUF file for llama.cpp.
+"""Export a model for other programs, as a Hugging Face folder or a GGUF file for llama.cpp.
 
     python -m tools.export 124M exported/124M
     python -m tools.export tales-large exported/tales-large.gguf --format gguf
@@ -23,13 +23,13 @@ from utils import MODELS_DIR, find_folder, load_encoder_hparams_and_params
 def checked_flags(argv: Sequence[str] | None) -> Namespace:
     """Return the flags; ValueError if they contradict, or a file would be overwritten."""
     parser = Parser("python -m tools.export", description=__doc__.split("\n")[0])
-    parser.add_argument("model", help="a model, named as in main.py's --target_model_size")
+    parser.add_argument("model", help="the model, named as in main.py's --target_model_size")
     parser.add_argument("path", type=Path,
-                        help="where to write the model: a folder, or a file if the format is gguf")
+                        help="where to write the model: a folder (hf) or a file (gguf)")
     parser.add_argument("--format", choices=["hf", "gguf"], default="hf",
-                        help="hf: a Hugging Face folder (default); gguf: llama.cpp's file")
+                        help="hf: a Hugging Face folder (default); gguf: a file for llama.cpp")
     parser.add_argument("--models_dir", default=MODELS_DIR, type=Path,
-                        help="where model folders are (default: the repository's models/)")
+                        help="folder of the models (default: the repository's models/)")
     parser.add_argument("--dtype", choices=["float16", "float32", "float64"], default="float32",
                         help="precision of the weights; float64 only for hf (default: float32)")
     parser.add_argument("--cut_vocab", action="store_true",
@@ -38,15 +38,15 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
     args = parser.parse_args(argv)
     path = args.path
     if args.format == "gguf" and args.dtype == "float64":
-        raise ValueError("--format gguf does not hold float64: choose --dtype float32 or float16")
+        raise ValueError("GGUF files cannot store float64: choose --dtype float32 or float16")
     if args.format == "gguf" and path.is_dir():
         raise ValueError(f"--format gguf writes a file, and {path} is a folder: choose a name "
                          f"such as {path / 'model.gguf'}")
     # An empty folder is overwritten without --force, because it loses nothing.
     is_empty_folder = path.is_dir() and not any(path.iterdir())
     if path.exists() and not is_empty_folder and not args.force:
-        raise ValueError(f"{path} exists already: choose a new name, or --force to overwrite "
-                         "it")
+        raise ValueError(f"{path} already exists: choose a new name, or add --force to "
+                         "overwrite it")
     # Even --force does not replace the model that is read.
     if path.resolve() == find_folder(args.model, args.models_dir).resolve():
         raise ValueError(f"{path} is the model itself: choose a new name")
@@ -58,8 +58,8 @@ def main(argv=None):
     """Run the command line."""
     args = checked_flags(argv)
     dtype = np.dtype(args.dtype)
-    # A GGUF file holds vectors in float32, whatever the dtype of the matrices is. So the weights
-    # are loaded in float32, and write_file rounds the matrices.
+    # A GGUF file holds vectors in float32, whatever the dtype of the matrices is. So the
+    # weights are loaded in float32, and write_file rounds the matrices.
     loaded_as = np.dtype(np.float32) if args.format == "gguf" else dtype
     encoder, hparams, params = load_encoder_hparams_and_params(
         args.model, args.models_dir, loaded_as, cut_vocab=args.cut_vocab)

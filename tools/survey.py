@@ -11,11 +11,11 @@ On several machines, start a scheduler on one of them, workers on each, and then
 Flags, records, resuming and errors are as in main.py --prompts, because the code is the same
 (demo/prompts.py). Dask (requirements/cluster.txt) gives the prompts to the workers. Each worker
 writes one text at a time, so decoders with trees and heads work too. A text is seeded by the
-position of its prompt in the file, so every worker writes the same text for it. If a worker dies,
-a different worker gets its prompt.
+position of its prompt in the file, so every worker writes the same text for it. If a worker
+dies, a different worker gets its prompt.
 
-All workers need the same checkout of this repository and the same models. Dask runs any code that
-it receives, so use it only on a network that you trust.
+All workers need the same checkout of this repository and the same models. Dask runs any code
+that it receives, so use it only on a network that you trust.
 """
 
 import sys
@@ -31,6 +31,7 @@ from demo.flags import parse_args
 from demo.prompts import Job, Writer, write_records
 from demo.task import Task, load_task
 from lib.backend.arrays import in_one_line
+from lib.pattern import DeadEnd
 from lib.terminal import Help, Parser, command
 from speculative import Round, generate
 from variants import build
@@ -51,8 +52,8 @@ def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     """Return the rounds of a job's text."""
     task = job.task(load_once(words))
     step = task.step(task.models())
-    # `head` holds the first fields of the record. Its seed depends on the position of the prompt,
-    # and not on the worker.
+    # `head` holds the first fields of the record. Its seed depends on the position of the
+    # prompt, and not on the worker.
     rng = np.random.default_rng(job.head["seed"])
     rounds = generate([*job.x], step, job.n_left, rng, task.stop)
     # A worker sends the rounds to the client, without the distributions, which are large.
@@ -84,12 +85,17 @@ def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int
 
 
 def finished_texts(client, decode: Callable, jobs: Iterable[Job]):
-    """Yield (job, rounds) in the order of `jobs`; a prompt that kills workers is an error."""
+    """Yield (job, rounds) in the order of `jobs`.
+
+    A prompt becomes an error record if it kills workers, or if its pattern cannot be written to
+    its end.
+    """
     from distributed import KilledWorker  # optional: requirements/cluster.txt
 
     # A generator submits a job to Dask only when its next pair is asked for. So AHEAD jobs are
     # submitted at first, and then one job for each finished text.
-    # pure=False: Dask must not replace a job by the result of an earlier job with equal arguments.
+    # pure=False: Dask must not replace a job by the result of an earlier job with equal
+    # arguments.
     submitted = ((job, client.submit(decode, job, pure=False)) for job in jobs)
     futures = deque(islice(submitted, AHEAD))
     while futures:
@@ -99,6 +105,8 @@ def finished_texts(client, decode: Callable, jobs: Iterable[Job]):
         # Dask gives up a job after several workers died while they ran it. The survey goes on.
         except KilledWorker as why:
             yield Job(job.head | {"error": in_one_line(why)}), []
+        except DeadEnd as why:
+            yield Job(job.head | {"error": str(why)}), []
         except Exception as why:
             raise OSError("need workers that can load the models, got "
                           f"{in_one_line(why)}") from why

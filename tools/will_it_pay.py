@@ -1,4 +1,4 @@
-"""Measure whether speculation pays for two models of yours, and how certain the answer is.
+"""Measure whether speculation pays for your two models, with the uncertainty of the answer.
 
     python -m tools.will_it_pay                                   # the bundled pair
     python -m tools.will_it_pay --target 1558M --draft 124M --N 20
@@ -120,7 +120,7 @@ def check_temperatures(temperatures: list[float]) -> None:
     names = [f"{T:g}" for T in temperatures]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"need --temperature values that differ, got {name} twice")
+            raise ValueError(f"--temperature values must differ, got {name} twice")
 
 
 def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list[int]]:
@@ -131,8 +131,8 @@ def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list
         texts = [encoder.encode(opening) for opening in OPENINGS]
     longest = max(map(len, texts), default=0)
     if longest == 0:
-        raise ValueError(f"--prompts {args.prompts} has blank lines only: write one prompt per "
-                         "line")
+        raise ValueError(f"--prompts {args.prompts} contains only blank lines: write one prompt "
+                         "per line")
     if longest + args.N > n_ctx:
         raise ValueError(f"the longest prompt has {longest} tokens, and --N {args.N} more do "
                          f"not fit in n_ctx = {n_ctx}: choose a smaller --N or shorter prompts")
@@ -199,7 +199,8 @@ def other_builders(args: Namespace, builder_of: Callable,
                    target: Target) -> dict[str, Callable]:
     """Return the builders of the race's decoders that are not rounds of K guesses."""
     builders = {}
-    # The quantized draft copies the target's weights, which a model of transformers does not offer.
+    # The quantized draft copies the target's weights, which a model of transformers does not
+    # offer.
     if hasattr(target, "params"):
         builders["--decoder quantized"] = builder_of("quantized")
     builders["--decoder stopping"] = builder_of("stopping")
@@ -364,22 +365,24 @@ def main(argv=None):
     parser = command.new_parser("tools.will_it_pay", __doc__, repeats=3)
     add = parser.add_argument
     for role, bundled in (("target", "tales-large"), ("draft", "tales-small")):
-        add(f"--{role}", metavar="MODEL", default=bundled, help="as main.py's --target_model_size: "
-            "124M, a folder's name or path, owner/name on the hub (default: the bundled one)")
+        add(f"--{role}", metavar="MODEL", default=bundled,
+            help=f"the {role}, named as in main.py: 124M, a folder's name or path, or "
+            "owner/name on the Hugging Face hub (default: the bundled one)")
     add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR",
-        help="as main.py's (default: the repository's models/)")
-    add("--cut_vocab", action="store_true", help="as main.py's")
-    add("--backend", choices=products.BACKENDS, default="numba", help="as main.py's")
-    add("--random", action="store_true", help="random weights for released sizes, without a "
-        f"download: predict for acceptances of {', '.join(map(str, ALPHAS))}")
+        help="the same as in main.py (default: the repository's models/)")
+    add("--cut_vocab", action="store_true", help="the same as in main.py")
+    add("--backend", choices=products.BACKENDS, default="numba", help="the same as in main.py")
+    add("--random", action="store_true", help="use random weights of a released size (no "
+        f"download) and predict speed-ups for acceptance rates {ALPHAS[0]} to {ALPHAS[-1]}")
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T",
         help="temperatures of the races (default: 0 1)")
     add("--prompts", type=Path, metavar="FILE",
-        help="a prompt per line, or a JSON object, as main.py's (default: six openings)")
+        help="one prompt or JSON object per line, as in main.py (default: six built-in "
+        "prompts)")
     add("--decoder", type=decoder_name, metavar="NAME",
-        help="race this decoder too: a name of main.py's, or FILE.py with a rule of yours")
+        help="also race this decoder: a name from main.py, or FILE.py with your own rule")
     add("--out", type=Path, metavar="FILE.html", help="also write the answer as a page with "
-        "pictures; with --show, of the figures in that file")
+        "pictures; with --show, the page shows the figures in that file")
     args = parser.parse_args(argv)
     args.given = flags_given(sys.argv[1:] if argv is None else argv)
     return command.run("will_it_pay", args, all_figures, paragraphs, page_of=pay_page_text)

@@ -1,9 +1,9 @@
 """One paper per file: a way to guess, a way to test, or both, for the step in speculative.py.
 
-FILES is the reading order. docs/decoders.md and docs/guesses.md have a paragraph for each decoder.
-variants/shared/ holds what several decoders use. `DECODERS["match"]` imports no decoder but
-match.py. So a run imports only the decoder that it uses, and exact/ can enumerate a decoder's test
-without the packages that other decoders need.
+FILES is the reading order. docs/decoders.md and docs/guesses.md have a paragraph for each
+decoder. variants/shared/ holds what several decoders use. `DECODERS["match"]` imports no
+decoder but match.py. So a run imports only the decoder that it uses, and exact/ can enumerate a
+decoder's test without the packages that other decoders need.
 """
 
 from collections.abc import Mapping
@@ -53,9 +53,9 @@ def entry_of(name):
 def build(name, models, given=()):
     """Return a decoder's step for one text. Flags that are not in `given` have their defaults.
 
-    `name` may be an entry that is not registered. ValueError if there is no such decoder, a flag
-    or the temperature does not fit, the models lack something that the decoder needs, or costs
-    are missing or impossible.
+    `name` may be an entry that is not registered. `given` is a dict {flag: value}, or its
+    pairs. ValueError if there is no such decoder, a flag or the temperature does not fit, the
+    models lack something that the decoder needs, or costs are missing or impossible.
     """
     entry = entry_of(name)
     flags = entry.settings(dict(given))

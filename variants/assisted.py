@@ -6,7 +6,8 @@ transformers), K becomes K + 2 if every guess was accepted, else max(1, K - 1); 
 starts with --K.
 
 Subtle: the low-confidence guess is tested too. If it were dropped because of its own
-probability, the guesses would no longer be distributed as `p_draft`, and the text would be biased.
+probability, the guesses would no longer be distributed as `p_draft`, and the text would be
+biased.
 """
 
 from functools import partial
@@ -40,12 +41,12 @@ def guess_while_confident(x, k, rng, draft, confidence, greedy=False):
 
 
 def build(models: Models,
-          K: Annotated[int, Flag(whole, "at most this many guesses per round")] = 20,
+          K: Annotated[int, Flag(whole, "largest number of guesses per round")] = 20,
           schedule: Annotated[str, Flag(str, "constant: always --K; heuristic: "
               "K + 2 if all guesses of a round were accepted, otherwise K - 1",
               ("constant", "heuristic"))] = "constant",
-          confidence: Annotated[float, Flag(float, "stop guessing after a guess to "
-              "which the draft gives a smaller probability")] = 0.4) -> Step:
+          confidence: Annotated[float, Flag(float, "stop guessing after a guess whose "
+              "draft probability is below this")] = 0.4) -> Step:
     """Return the step of one text, which keeps K between its rounds."""
     target = models.target_rows
     guess = partial(guess_while_confident, draft=models.warm.draft_rows,

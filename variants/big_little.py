@@ -8,9 +8,9 @@ tolerates tokens that are not its own best. The method is greedy, so nothing is 
     rollback    alpha_RB: the large model rejects the first token with a larger distance, and
                 all tokens after it
 
-Differs from the authors' code: a token of the small model, even a stop token, is final only when
-the large model has scored it. Every guess is compared with the rollback, also a guess that is the
-large model's best token. And --fallback 0 means a threshold of 0 instead of the default.
+Differs from the authors' code: a token of the small model, even a stop token, is final only
+when the large model has scored it. Every guess is compared with the rollback, also a guess that
+is the large model's best token. And --fallback 0 means a threshold of 0 instead of the default.
 """
 
 from functools import partial
@@ -63,12 +63,12 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
 
 
 def build(models: Models,
-          run: Annotated[int, Flag(whole, "at most this many tokens of the small model in "
-              "a row")] = 10,
-          fallback: Annotated[float, Flag(float, "the small model stops if its best "
-              "token has a smaller probability")] = 0.6,
+          run: Annotated[int, Flag(whole, "largest number of tokens that the small model "
+              "writes in a row")] = 10,
+          fallback: Annotated[float, Flag(float, "the small model stops if its most "
+              "probable token has a probability below this")] = 0.6,
           rollback: Annotated[float, Flag(float, "the large model rejects a token "
-              "with a larger distance, in nats")] = 5.0) -> Step:
+              "whose distance, in nats, is above this")] = 5.0) -> Step:
     """Return the step. Both thresholds compare probabilities at temperature 1."""
     small = models.warm.draft_rows  # warm: at temperature 0 every row would be one-hot
     large = models.warm.target_rows

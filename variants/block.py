@@ -7,8 +7,9 @@ accepts at least as many guesses as testing them one by one, on the same rows.
     here       Sun et al. (2024)
     share[t]   p_t        of the first t guesses: share[0] = 1, and each guess multiplies the
                           share by p_target / p_draft of this guess; a share above 1 becomes 1
-    surplus               the sum of (share[t] * p_target[t] - p_draft[t])_+, in the paper of
-                          (p_t M_b - M_s)_+: mass that the target needs after t guesses
+    surplus    the sum of (p_t M_b - M_s)_+
+                          mass that the target needs after t guesses: in our notation the sum of
+                          (share[t] * p_target[t] - p_draft[t])_+
     p_accept   h_t^block  the probability of accepting t guesses, given that no larger number
                           was accepted
     n          tau        the number of accepted guesses: the largest t whose test succeeds

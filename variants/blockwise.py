@@ -38,17 +38,17 @@ def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
 
 
 def build(models: Models,
-          block: Annotated[int, Flag(whole, "at most this many tokens per round")] = 4,
-          selection: Annotated[int, Flag(whole, "accept a guess if it is one of this many "
-              "best tokens of the target; 1 is exact")] = 1,
-          minimum: Annotated[int, Flag(whole, "at least this many tokens per round, "
-              "whether or not they pass; 1 is exact")] = 1
+          block: Annotated[int, Flag(whole, "largest number of tokens per round")] = 4,
+          selection: Annotated[int, Flag(whole, "accept a guess if it is among this many "
+              "of the target's most probable tokens; 1 is exact")] = 1,
+          minimum: Annotated[int, Flag(whole, "smallest number of tokens per round, even "
+              "if they fail the test; 1 is exact")] = 1
           ) -> Step:
     """Return the step. The selection ranks the target's tokens at temperature 1."""
     if minimum > block:
         raise ValueError(f"need --minimum <= --block, got {minimum} and {block}")
-    # Paths of ranks, as in medusa.py. Each guess has rank 0, the head's best token. A block is one
-    # token longer than its guesses: with block = 4 the chain is (0,), (0, 0), (0, 0, 0).
+    # Paths of ranks, as in medusa.py. Each guess has rank 0, the head's best token. A block is
+    # one token longer than its guesses: with block = 4 the chain is (0,), (0, 0), (0, 0, 0).
     chain = [(0,) * n for n in range(1, block)]
     verify = partial(blockwise_verify, top_k=selection, minimum=minimum)
     return medusa_step(models, chain, verify, **models.warm.sampling)

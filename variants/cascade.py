@@ -1,8 +1,8 @@
 """Narasimhan et al. (2025), "Faster Cascades via Speculative Decoding". Not lossless.
 
 Adds to speculative.py: a target distribution between draft and target. At each position a rule
-chooses one model's row. The ratio test gets the chosen rows instead of the target's, so the text
-has exactly the distribution that the rule defines.
+chooses one model's row. The ratio test gets the chosen rows instead of the target's, so the
+text has exactly the distribution that the rule defines.
 
     pi         the cascade's distribution:  pi(.|x) = (1 - r) p_draft + r p_target
     r          1 if the cascade defers to the target, 0 if the draft decides
@@ -10,10 +10,10 @@ has exactly the distribution that the rule defines.
     TV         total variation distance of the two rows: the probability of a rejection
 
 Rule OPT: r = 1 if and only if max p_draft < max p_target - price * TV. (The paper writes q for
-the draft, p for the target, gamma for K.) The two maxima differ by at most TV. So with a price of
-at least 1 the rule never defers, and the text is the draft's. With a price below -1 it defers
-whenever the rows differ, and the text is the target's. At price 0 the more confident model
-decides.
+the draft, p for the target, gamma for K.) The two maxima differ by at most TV. So with a price
+of at least 1 the rule never defers, and the text is the draft's. With a price below -1 it
+defers whenever the rows differ, and the text is the target's. At price 0 the more confident
+model decides.
 
 Subtle: the bonus token too is drawn from pi, so after K draft steps the draft reads all guesses
 in one more pass. With the target's row instead, every bonus token would be biased.
@@ -36,17 +36,17 @@ def cascade(p_draft, p_target, price):  # 2 x [n, n_vocab] -> [n, n_vocab]
     [[0.25, 0.0, 0.75], [0.5, 0.5, 0.0]]
     """
     distance = np.maximum(p_target - p_draft, 0).sum(axis=-1)  # TV
-    # The lead is at most TV, also after rounding: TV's sum has p_target - p_draft of the target's
-    # best token, which is at least the lead.
     lead = p_target.max(axis=-1) - p_draft.max(axis=-1)
+    # The lead is at most TV, also after rounding: one term of TV's sum is p_target - p_draft of
+    # the target's best token, and this term is at least the lead. So a price of 1 never defers.
     defers = lead > price * distance  # [n] of bool
     return np.where(defers[:, None], p_target, p_draft)
 
 
 def build(models: Models,
           K: GUESSES = 4,
-          price: Annotated[float, Flag(float, "the price of deferring to the target. At 0 "
-              "the more confident model decides, at 1 the draft alone; below -1 is "
+          price: Annotated[float, Flag(float, "price of deferring to the target: at 0 the "
+              "more confident model decides, at 1 the draft alone; values below -1 are "
               "lossless")] = 0.0
           ) -> Step:
     """Return the papers' own step for the target pi; the rule compares rows at temperature 1."""

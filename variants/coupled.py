@@ -1,9 +1,9 @@
 """Daliri et al. (2024), "Coupling without Communication ... Speculative Decoding". Lossless.
 
 Adds to match.py: draft and target draw with the same random number at the same position. Models
-that nearly agree then nearly always draw the same token. Every token of the text is the target's
-own draw with the number of its position, for any draft and K. So with the same seed the text
-equals the text of plain decoding, token for token, at every temperature.
+that nearly agree then nearly always draw the same token. Every token of the text is the
+target's own draw with the number of its position, for any draft and K. So with the same seed
+the text equals the text of plain decoding, token for token, at every temperature.
 
     inverse    draw by the inverse distribution function, as sampling.sample does
     race       every token is a runner with speed p, and the first runner to arrive is drawn:
@@ -74,8 +74,8 @@ def coupled(target, K, make_guesses, draw=sample):
 
     def step(x, n_left, rng):
         def replayed_match(guesses, p_draft, p_target, used_replay):
-            # The test draws again with the numbers of the guesses, so it needs a Replay from the
-            # start of `drawn`. `used_replay` has already returned these numbers.
+            # The test draws again with the numbers of the guesses, so it needs a Replay from
+            # the start of `drawn`. `used_replay` has already returned these numbers.
             return match_verify(guesses, p_draft, p_target, Replay(drawn, rng), draw)
 
         result = speculative_step(x, n_left, Replay(drawn, rng), target, K, make_guesses,
@@ -89,8 +89,8 @@ def coupled(target, K, make_guesses, draw=sample):
 
 def build(models: Models,
           K: GUESSES = 4,
-          sampler: Annotated[str, Flag(str, "how a token is drawn: with race the models "
-              "agree more often, inverse is the way of all other decoders",
+          sampler: Annotated[str, Flag(str, "how tokens are drawn: race (the models agree "
+              "more often) or inverse (as in all other decoders)",
               ("race", "inverse"))] = "race") -> Step:
     """Return the step: guesses of a draft, drawn with the numbers of their positions."""
     draw = SAMPLERS[sampler]

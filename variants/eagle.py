@@ -32,8 +32,8 @@ def build(models: Models,
           K: Annotated[int | None, Flag(whole, "guesses in a chain, or levels of a dynamic "
               "tree (default: 4)")] = None,
           widths: Annotated[tuple | str, Flag(
-              either(wholes, "chain", "dynamic"), "chain: K guesses in a row; or children for "
-              "each node, level by level; dynamic: a new tree in each round")] = "chain",
+              either(wholes, "chain", "dynamic"), "chain: K guesses in a row; dynamic: a "
+              "new tree in each round; or children per node, level by level")] = "chain",
           siblings: SIBLINGS = None,
           total: TOTAL = None) -> Step:
     """Return the step of a chain, of a tree of these widths, or of each round's best tree."""
@@ -52,8 +52,8 @@ def build(models: Models,
         step_with_guesses = tree_step(models, widths, siblings, total, K or 4)
 
     def step(x, n_left, rng):
-        # A single token has no state before it, so the head has no pair. With n_left = 1 the round
-        # has no guesses.
+        # A single token has no state before it, so the head has no pair. With n_left = 1 the
+        # round has no guesses.
         if len(x) == 1:
             n_left = 1
         return step_with_guesses(x, n_left, rng)

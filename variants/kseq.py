@@ -103,7 +103,8 @@ def verify_kseq(tree, p_draft, p_target, rng):
 
 def build(models: Models,
           K: GUESSES = 4,
-          chains: Annotated[int, Flag(whole, "independent chains of guesses")] = 3) -> Step:
+          chains: Annotated[int, Flag(whole, "number of independent chains of guesses")] = 3
+          ) -> Step:
     """Return the step: chains are drawn one by one and scored as a tree."""
     make_guesses = partial(guess_chains, draft=models.draft_rows, chains=chains)
     target = with_tree_sampling(models.target, **models.sampling)
@@ -112,6 +113,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "kseq", "Sun et al. (2023)", "https://arxiv.org/abs/2310.15141",
-    idea="draws several independent chains, and tests all guesses of a position alike",
+    idea="draws several independent chains; all guesses for a position get the same test",
     family="several guesses per position",
     guess=guess_chains, test=verify_kseq, build=build, needs=("draft", "tree"))

@@ -44,13 +44,15 @@ def lenient_greedy_verify(guesses, p_draft, p_target, rng, lenience):
 
 def build(models: Models,
           K: GUESSES = 4,
-          lenience: Annotated[float, Flag(float, "in (0, 1]; 1 is lossless")] = 0.3) -> Step:
+          lenience: Annotated[float, Flag(float, "a number above 0 and up to 1; smaller "
+              "numbers accept more guesses, 1 is lossless")] = 0.3) -> Step:
     """Return the step. At temperature 0 the test compares probabilities at temperature 1."""
     if not 0 < lenience <= 1:
         raise ValueError(f"need 0 < lenience <= 1, got {lenience}")
     draft = models.draft_rows
     if lenience == 1:
-        # The ratio test: the greedy test would accept every guess that ties with the best token.
+        # The ratio test: the greedy test would accept every guess that ties with the best
+        # token.
         return draft_and_verify(draft, models.target_rows, K)
     test = lenient_greedy_verify if models.is_greedy else lenient_verify
     return draft_and_verify(draft, models.warm.target_rows, K,

@@ -8,9 +8,9 @@ reaches their first token.
     ngram       N       the number of tokens of an n-gram
     n_columns   W       the number of columns of the window
     pool_size   G       the most n-grams in the pool for one first token
-    column              column i has N - 1 tokens, at levels 0 .. N - 2. The token at level l is a
-                        guess for the text's token i + l positions after x[-1]. Each of the last
-                        N - 1 passes wrote one level
+    column              N - 1 tokens, at levels 0 .. N - 2. In column i the token at level l is a
+                        guess for the text's token i + l positions after x[-1]. The last pass
+                        wrote the last level, the pass before it the level before, and so on
     window              the columns 0 .. W - 1. Level 0 of column 0 is x[-1] itself
     trunk               the tokens of level 0 of all columns; each column hangs from the trunk
     pool                first token -> the other N - 1 tokens of its latest n-grams, the latest last
@@ -28,15 +28,16 @@ with x[-1]:
 
 (a) The pass gives the target's best tokens a3, b3 and c3 after the three columns.
 (b) Three n-grams join the pool: x[-1] a1 a2 a3, and t1 b1 b2 b3, and t2 c1 c2 c3.
-(c) Each column loses its first token, so column 1 becomes b1 b2 b3. If the round appended two
-    tokens, x[-1] moved by two positions, and column 1 becomes column 0.
+(c) Each column loses its first token: t1 b1 b2 b3, column 1, becomes b1 b2 b3. Now it begins two
+    positions after x[-1]. If the round appended two tokens, this is the position of the new
+    x[-1], so column 1 becomes column 0.
 (d) The new columns at the window's end are copies of x, and the next round begins.
 
 Subtle: the nodes of the window are not proposals, so they get rows but no test. The tokens of
 these nodes change no distribution, so they may be any tokens.
 
-The window moves as far as the text and is filled up at once. (The authors' code by default moves
-it by one position, and fills it level by level in the first rounds.)
+The window moves as far as the text and is filled up at once. (The authors' code by default
+moves it by one position, and fills it level by level in the first rounds.)
 """
 
 from functools import partial
@@ -57,7 +58,8 @@ def refill(window, x, n_columns, ngram):
     >>> refill([[5, 6, 7]], [0, 1, 2, 3], n_columns=3, ngram=4)
     [[3, 6, 7], [1, 2, 3], [2, 3, 0]]
     """
-    repeated = list(islice(cycle(x), n_columns + ngram))
+    n_tokens = n_columns + ngram  # at least as many as the new columns read
+    repeated = list(islice(cycle(x), n_tokens))
     new = [repeated[i : i + ngram - 1] for i in range(len(window), n_columns)]
     first, *others = window + new
     first = [x[-1], *first[1:]]
@@ -90,9 +92,9 @@ def add_to_pool(pool, tokens, size):
 def make_tree(runs, paths, k, n_vocab):
     """Return a tree of at most k levels, and the last node of each path.
 
-    The runs of the pool are proposals, the latest first. The paths of the columns are not. Paths
-    of more than k levels are left out: the last paths, because each path is longer than the path
-    before it.
+    The runs of the pool are proposals, the latest first. The paths of the columns are not.
+    Paths of more than k levels are left out: the last paths, because each path is longer than
+    the path before it.
     """
     tree = tree_of_paths([run[:k] for run in reversed(runs)], n_vocab)
     ends = [tree.add_path(path) for path in paths if len(path) <= k]
@@ -124,7 +126,8 @@ class Lookahead:
             column.append(int(row_after(result.p_target, end).argmax()))  # (a)
             add_to_pool(self.pool, column, self.pool_size)  # (b)
         # Column i without its first token begins i + 1 positions after the old x[-1]. The new
-        # x[-1] is len(ids) positions after the old one. So column len(ids) - 1 becomes column 0.
+        # x[-1] is len(ids) positions after the old one. So column len(ids) - 1 becomes column
+        # 0.
         first = len(result.ids) - 1
         # A column whose path was left out of the tree has no new token, and is dropped.
         n_continued = len(self.ends)
@@ -139,18 +142,19 @@ def guess_ngrams(x, k, rng, lookahead):
 
 
 def build(models: Models,
-          columns: Annotated[int, Flag(whole, "columns of the window; each pass continues "
-              "all of them")] = 5,
-          ngram: Annotated[int, Flag(whole, "length of the runs in the pool, in tokens")] = 4,
-          pool: Annotated[int, Flag(whole, "at most this many runs in the pool for each "
-              "first token")] = 5) -> Step:
+          columns: Annotated[int, Flag(whole, "number of columns of the window; each pass "
+              "extends all of them")] = 5,
+          ngram: Annotated[int, Flag(whole, "length in tokens of the runs in the pool")] = 4,
+          pool: Annotated[int, Flag(whole, "largest number of runs in the pool per first "
+              "token")] = 5) -> Step:
     """Return the step of one text; the `guesses` of its Rounds are the tested ones only."""
     if ngram < 2:
         raise ValueError(f"need --ngram >= 2, got {ngram}")
     target = with_tree_sampling(models.target, **models.sampling)
     lookahead = Lookahead(columns, ngram, pool, models.target.n_vocab)
     make_guesses = partial(guess_ngrams, lookahead=lookahead)
-    # The path of the last column is the longest: columns - 1 levels of the trunk, ngram - 2 below.
+    # The tree has fewer levels than this: the path of the last column has columns - 1 levels of
+    # the trunk and ngram - 2 below them, and a run has ngram - 1 levels.
     most_levels = columns + ngram
 
     def step(x, n_left, rng):

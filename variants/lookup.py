@@ -18,9 +18,9 @@ from variants.registry import GUESSES, Decoder, Flag, Models, whole
 def find_source(x, max_ngram):
     """Return the index from which guesses are copied, None if the last token of x is new.
 
-    A suffix is the last n tokens of x, n <= max_ngram. The longest suffix that occurs earlier in x
-    is chosen, and the guesses are copied from after the latest earlier copy of it. Saxena (2023)
-    takes the earliest copy; in running text the latest is the better guide.
+    A suffix is the last n tokens of x, n <= max_ngram. The longest suffix that occurs earlier
+    in x is chosen, and the guesses are copied from after the latest earlier copy of it. Saxena
+    (2023) takes the earliest copy; in running text the latest is the better guide.
 
     >>> find_source([7, 8, 5, 7, 8, 6, 7, 8], max_ngram=3)  # 7 8 was followed by 6 last time
     5
@@ -53,7 +53,7 @@ def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
 
 def build(models: Models,
           K: GUESSES = 10,
-          max_ngram: Annotated[int, Flag(whole, "look for at most this many last tokens")] = 3
+          max_ngram: Annotated[int, Flag(whole, "largest number of last tokens to look up")] = 3
           ) -> Step:
     """Return the step: no draft model."""
     guess = partial(lookup_guess, n_vocab=models.target.n_vocab, max_ngram=max_ngram)

@@ -9,11 +9,11 @@ valid too.
     drawn    draw the guess from the draft. It is accepted if two draws agree, with probability
              sum(p_target * p_draft)
 
-Every token of the text is the target's own draw, so the text is exact for any guesses. The guesses
-only decide how many tokens a pass yields. The ratio test accepts a drawn guess with probability
-sum(min(p_target, p_draft)), which is at least as often. The best guess can be accepted more often:
-p_target = (.9, .1, 0) and p_draft = (.4, .3, .3) give .9 instead of .5. If the models prefer
-different tokens, the best guess is accepted less often.
+Every token of the text is the target's own draw, so the text is exact for any guesses. The
+guesses only decide how many tokens a pass yields. The ratio test accepts a drawn guess with
+probability sum(min(p_target, p_draft)), which is at least as often. The best guess can be
+accepted more often: p_target = (.9, .1, 0) and p_draft = (.4, .3, .3) give .9 instead of .5. If
+the models prefer different tokens, the best guess is accepted less often.
 """
 
 from typing import Annotated
@@ -33,8 +33,8 @@ def match_verify(guesses, p_draft, p_target, rng, draw=sample):
     [[0, 2, 1], [0, 2], [0]]
     """
     ids = []
-    # The bonus token has no guess, so None takes the guess's place. Every token differs from None,
-    # so the loop returns at the last row at the latest.
+    # The bonus token has no guess, so None takes the guess's place. Every token differs from
+    # None, so the loop returns at the last row at the latest.
     for row, token in zip(p_target, [*guesses, None]):
         ids.append(draw(row, rng))
         if ids[-1] != token:

@@ -39,8 +39,9 @@ from variants.tree import verify_tree
 def load_heads(weight, params):
     """Return the target's own heads as a callable [n_embd] -> [n_heads, n_vocab].
 
-    Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k], so
-    that a head needs no separate unembedding.
+    Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]). This is Sec. 3.1.1 with W_2 = wte
+    a[k].T (the paper's vectors are columns, ours are rows), so a head needs no separate
+    unembedding.
     """
     n_embd = params["wte"].shape[1]
     # Read without a shape, because only the file has the number of heads.
@@ -136,11 +137,11 @@ def sparse_tree(text):
 
 
 def build(models: Models,
-          widths: Annotated[tuple | None, Flag(wholes, "children for each node, level by "
-              "level (default: 3,2,1)")] = None,
-          sparse: Annotated[list | None, Flag(sparse_tree, "instead of --widths: any "
-              "tree, each node given by the ranks on its path: '0 1 0.0 0.1 0.0.0'")] = None,
-          acceptance: Annotated[str, Flag(str, "the test; typical is not lossless",
+          widths: Annotated[tuple | None, Flag(wholes, "children per node, level by level "
+              "(default: 3,2,1)")] = None,
+          sparse: Annotated[list | None, Flag(sparse_tree, "any tree, instead of --widths: the "
+              "ranks on the path to each node, such as '0 1 0.0 0.1 0.0.0'")] = None,
+          acceptance: Annotated[str, Flag(str, "test of the guesses; typical is not lossless",
               ("exact", "typical"))] = "exact",
           epsilon: Annotated[float | None, Flag(float, "the typical test accepts "
               "p_target > min(epsilon, delta exp(-entropy)) (default: 0.09)")] = None,

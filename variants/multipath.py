@@ -1,8 +1,8 @@
 """Thomas and Pal (2026), "Greedy Multi-Path Block Verification ...". Lossless.
 
-Adds to block.py: the draft guesses several paths, independently of each other, and only the best
-path is tested, as one block. The best path has the token with the largest ratio p_target / p_draft
-at each position. If ratios are equal, it has the token with the lowest id.
+Adds to block.py: the draft guesses several paths, independently of each other, and only the
+best path is tested, as one block. The best path has the token with the largest ratio p_target /
+p_draft at each position. If ratios are equal, it has the token with the lowest id.
 
 Choosing changes the distribution of the path that is tested, so the test needs the distribution
 of the best path instead of the draft's.
@@ -83,9 +83,13 @@ def best_row(p_draft, order, mass, below, n_paths):
     The second array has an entry for each token: `below` of the prefix continued by the token.
     `mass` and `below` are the prefix's; `order` has the tokens, the worst first.
 
-    A token with draft probability p continues the prefix to one with the mass `mass * p`. So
-    P(prefix and token) = mass * p * difference_of_powers(..), and P(prefix) = mass *
-    difference_of_powers(..). In their quotient `mass` cancels.
+    (a) A token with draft probability p continues the prefix to a longer prefix of the mass
+        `mass * p`. By 2. the best path has the longer prefix with the probability
+        (below + mass * p)^N - below^N, where `below` is the longer prefix's. This is
+        mass * p * difference_of_powers(below + mass * p, below, N).
+    (b) The best path has the prefix with the probability
+        mass * difference_of_powers(below + mass, below, N).
+    (c) In the quotient of (a) and (b) `mass` cancels.
     """
     p_sorted = p_draft[order]  # the worst token first
     p_worse = np.cumsum(p_sorted) - p_sorted  # of all tokens worse than each token
@@ -135,7 +139,8 @@ def verify_best_path(tree, p_draft, p_target, rng):
 
 def build(models: Models,
           K: GUESSES = 4,
-          paths: Annotated[int, Flag(whole, "independent paths of K guesses")] = 2) -> Step:
+          paths: Annotated[int, Flag(whole, "number of independent paths of K guesses")] = 2
+          ) -> Step:
     """Return the step: paths drawn by the draft, one pass of the target over their tree."""
     draft = with_tree_sampling(models.draft, **models.sampling)
     target = with_tree_sampling(models.target, **models.sampling)

@@ -78,8 +78,8 @@ class Target(WithParams, WithStates, Protocol):
 
 
 # A decoder can need "draft", a loaded draft; "heads", the target's heads.safetensors; "costs",
-# Models.costs; and properties of its models, the keys of OF_MODELS. If a model lacks a property,
-# the error message has the words of OF_MODELS.
+# Models.costs; and properties of its models, the keys of OF_MODELS. If a model lacks a
+# property, the error message has the words of OF_MODELS.
 OF_MODELS = {"params": "a GPT-2 whose weights can be read", "states": "a target with hidden states",
              "tree": "models that read trees of guesses"}
 NEEDS = ("draft", "heads", "costs", *OF_MODELS)
@@ -99,7 +99,7 @@ class Models(NamedTuple):
     def offered(self):
         """Return the keys of OF_MODELS for what the models offer."""
         models = [model for model in (self.draft, self.target) if model is not None]
-        # The models of wrappers/ have no such attribute, and they read trees.
+        # The models of wrappers/ read trees, and have no attribute `reads_trees`.
         all_read_trees = all(getattr(model, "reads_trees", True) for model in models)
         is_offered = {"params": hasattr(self.target, "params"),
                       "states": hasattr(self.target, "hidden"),
@@ -211,7 +211,8 @@ class Decoder(NamedTuple):
         _, *parameters = inspect.signature(self.build).parameters.values()
         flags = {}
         for parameter in parameters:
-            # The annotation is Annotated[type, Flag(..)], whose metadata are what follows `type`.
+            # The annotation is Annotated[type, Flag(..)], whose metadata are what follows
+            # `type`.
             flag, *_ = parameter.annotation.__metadata__
             flags[parameter.name] = (parameter.default, flag)
         return flags
@@ -311,4 +312,5 @@ def wholes(text, least=1):
 
 GUESSES = Annotated[int, Flag(whole, "guesses per round")]
 GUESSES_OR_AUTO = Annotated[int | str, Flag(
-    either(whole, "auto"), "guesses per round; auto: chosen in each round from costs")]
+    either(whole, "auto"),
+    "guesses per round; auto: choose K in each round from measured costs")]

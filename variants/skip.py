@@ -1,9 +1,9 @@
 """Zhang et al. (2023), "Draft & Verify"; Elhoushi et al. (2024), "LayerSkip". Lossless.
 
 Adds to speculative.py: the target is its own draft, without some of its blocks. This needs no
-second model and no training, and works with any checkpoint: a block only adds to its input x, so
-the block after it can read x itself. LayerSkip's draft is the target's first blocks (--exit),
-ln_f and the unembedding.
+second model and no training, and works with any checkpoint: a block only adds to its input x,
+so the block after it can read x itself. LayerSkip's draft is the target's first blocks
+(--exit), ln_f and the unembedding.
 
 The draft has its own key/value cache (LayerSkip's draft shares the target's). A draft with half
 of the blocks costs about half of the target, so a guess pays only if more than half of the
@@ -46,11 +46,11 @@ def with_blocks(model, kept):
 def build(models: Models,
           K: GUESSES = 2,
           skip: Annotated[tuple | str, Flag(
-              either(partial(wholes, least=0), "middle"), "blocks that the draft leaves out, "
-              "such as 5,7,9; middle leaves out all but the first quarter of the blocks plus "
-              "one, and the last quarter")] = "middle",
-          exit: Annotated[int | None, Flag(whole, "instead of --skip: the draft consists of "
-              "this many first blocks")] = None) -> Step:
+              either(partial(wholes, least=0), "middle"), "blocks that the draft skips, such "
+              "as 5,7,9; middle keeps only the first quarter of the blocks plus one block, and "
+              "the last quarter")] = "middle",
+          exit: Annotated[int | None, Flag(whole, "number of first blocks that form the "
+              "draft, instead of --skip")] = None) -> Step:
     """Return the papers' own step, with a part of the target as the draft."""
     kept = blocks_kept(len(models.target.params["blocks"]), skip, exit)
     models = models._replace(draft=with_blocks(models.target, kept))

@@ -2,8 +2,8 @@
 
 Adds to speculative.py: --K auto. The papers' formula for the best K needs the costs of draft
 and target, which are given or measured before the run (demo/costs.py), and the acceptance rate
-alpha: accepted / tested guesses, with less weight on older rounds (acceptance.py). If no K pays,
-the step decodes plainly, and tries one guess after 32 rounds, after 64 more, and so on. K
+alpha: accepted / tested guesses, with less weight on older rounds (acceptance.py). If no K
+pays, the step decodes plainly, and tries one guess after 32 rounds, after 64 more, and so on. K
 depends on finished rounds alone, so the text stays exact.
 """
 
@@ -40,7 +40,8 @@ def choosing_step(models, accepted, tested):
         if K > 0:
             patience = RETRY_AFTER
         elif idle_rounds >= patience:
-            # Without a guess alpha would never change. This guess shows whether alpha has grown.
+            # Without a guess alpha would never change. This guess shows whether alpha has
+            # grown.
             K = 1
             patience = 2 * patience
         idle_rounds = 0 if K > 0 else idle_rounds + 1

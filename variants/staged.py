@@ -7,8 +7,8 @@ The draft's rows can widen the chain of guesses into a tree.
     inner     a lossless step for the middle model, which has an even smaller draft
 
 Subtle: the inner step is lossless, so a guess has the middle model's distribution. The outer
-test therefore gets the middle model's rows, `Round.p_target` of the inner rounds. With the inner
-draft's rows the text would be biased.
+test therefore gets the middle model's rows, `Round.p_target` of the inner rounds. With the
+inner draft's rows the text would be biased.
 """
 
 from functools import partial
@@ -39,7 +39,8 @@ def staged_tree(x, k, rng, inner, width):
     """Return the guesses of staged_guess as a chain, with width - 1 siblings of each guess."""
     tree = Tree()
     node = -1  # the root
-    for token, row in zip(*staged_guess(x, k, rng, inner)):
+    guesses, p_draft = staged_guess(x, k, rng, inner)
+    for token, row in zip(guesses, p_draft):
         # The guess is the first of `width` draws without replacement; the siblings follow.
         siblings = draw_siblings(without(row, token), width - 1, "distinct", rng)
         parent = node
@@ -61,7 +62,7 @@ def ngram(n_vocab, order):
         row = np.full(n_vocab, 1 / n_vocab)
         for n in range(min(order, len(ids))):
             runs = sliding_window_view(ids, n + 1)  # all runs of n + 1 tokens
-            context = ids[len(ids) - n :]
+            context = ids[len(ids) - n :]  # ids[-n:] would be the whole text for n = 0
             begins_with_it = (runs[:, :n] == context).all(axis=1)  # [number of runs] of bool
             next_tokens = runs[begins_with_it, n]
             counts = np.bincount(next_tokens, minlength=n_vocab)

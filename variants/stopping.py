@@ -14,9 +14,10 @@ auto` (speculative.py), and probabilities are counted.
     rho         tokens per unit of time so far, at least plain decoding's 1
 
 1. A round with k guesses gives 1 + s_1 + .. + s_k tokens on average, in the time k d + V[k].
-2. Let rho be the best rate that any rule has. A rule has this rate if its rounds maximise the
-   difference tokens - rho * time (the renewal-reward theorem). So a unit of time is worth rho
-   tokens.
+2. The rate of a rule is its mean tokens per round divided by its mean time per round (the
+   renewal-reward theorem). Let rho be the best rate that any rule has. Then tokens - rho * time
+   has a mean of at most 0 for every rule, and of 0 for the best rule. So the best rule
+   maximises this difference: a unit of time is worth rho tokens.
 3. After k guesses, the next guess becomes text with probability s a, where a is its row's.
    The guesses after it are accepted with the mean alpha, because their rows are not known yet.
 4. So m more guesses after k guesses are worth `net` tokens, for the best m:
@@ -30,14 +31,17 @@ worth of going on is `gain` = net + rho d.
     (a) compute a draft row           if the mean over rows of max(0, gain) is above rho d
     (b) draw a guess from that row    if gain > 0
 
-If a is equal for all rows, this rule is best_K of theory/speedup.py. If the rows differ, it is the
-best rule whenever each guess raises V by at least as much as the guess before it. If a guess
-raises V by more than the guess after it, perhaps only both together pay, so m can be more than 1.
+Before a row is computed, its bucket is not known. By (b) a row is worth max(0, gain), so (a)
+takes the mean of this over all rows.
+
+If a is equal for all rows, this rule is best_K of theory/speedup.py. If the rows differ, it is
+the best rule provided that V[k+1] - V[k] never falls as k grows. Where it falls, two guesses
+together can pay although the first guess alone does not. So `net` tries every m.
 
 Huang et al. (2024) Theorem 3.1 stops when 1 - s exceeds a constant, and trains a head to
-predict s. Their released code draws a guess, evaluates the head, and tests the guess in any case.
-Here the decision comes before the draw. Both ways are exact. If a drawn guess were dropped
-because of its value, before the ratio test, the text would be biased (docs/wild.md).
+predict s. Their released code draws a guess, evaluates the head, and tests the guess in any
+case. Here the decision comes before the draw. Both ways are exact. If a drawn guess were
+dropped because of its value, before the ratio test, the text would be biased (docs/wild.md).
 """
 
 from functools import partial
@@ -84,6 +88,7 @@ class History:
     def count(self, result, buckets):
         """Add a round, and the buckets of all rows that the draft computed in it."""
         self.acceptance.fade()
+        # Like `fade`: the rows beyond those of the start count less.
         self.rows = START_ROWS + DECAY * (self.rows - START_ROWS)
         # Guess t was drawn from row t. From the last row perhaps no guess was drawn.
         for t, bucket in enumerate(buckets):
@@ -101,12 +106,14 @@ def net_tokens(first, alpha, prices):  # [..] -> [..]
     """Return what m >= 1 more guesses are worth for the best m: tokens minus prices.
 
     `first` is s a, the probability that the next guess becomes text, as a number or for each
-    bucket. prices[0] is the price of the next guess, prices[1] of the guess after it, and so on.
+    bucket. prices[0] is the price of the next guess, prices[1] of the guess after it, and so
+    on.
 
     >>> net_tokens(np.array([0.5, 0.1]), alpha=0.5, prices=np.array([0.125, 0.125]))
     array([ 0.5  , -0.025])
     """
-    # Guess i of the further guesses, counted from 0, becomes text with probability first alpha^i.
+    # Guess i of the further guesses, counted from 0, becomes text with probability first
+    # alpha^i.
     tokens = np.multiply.outer(first, alpha ** np.arange(len(prices)))  # [.., guess]
     net_of_m = np.cumsum(tokens - prices, axis=-1)  # [.., m - 1]
     return net_of_m.max(axis=-1)

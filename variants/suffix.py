@@ -1,8 +1,8 @@
 """Oliaro et al. (2024), "SuffixDecoding". Lossless.
 
-Adds to lookup.py: counts of all tokens that followed a run, and a draft model that guesses if the
-counts are not clear. The guesses are the tokens that most often followed the last m tokens, up to
-a least probability. Finished texts can be remembered for later texts (lib/memory.py).
+Adds to lookup.py: counts of all tokens that followed a run, and a draft model that guesses if
+the counts are not clear. The guesses are the tokens that most often followed the last m tokens,
+up to a least probability. Finished texts can be remembered for later texts (lib/memory.py).
 
     run           some tokens in a row; the counts have the tokens that followed each run
     m             the length of the run, at the end of the text, that the guesses continue: 1, 2,
@@ -95,7 +95,8 @@ def best_guess(x, all_counts, k, factor=2.0, min_prob=0.1):
     ([1, 2], 1.6666666666666665)
     """
     candidates = [([], 0.0)]  # no guesses, if no run of x has occurred before
-    longest = min(all_counts[0].depth - 1, len(x))
+    depth = all_counts[0].depth  # all Counts have one depth
+    longest = min(depth - 1, len(x))
     for m in range(longest, 0, -1):
         run = tuple(x[-m:])
         n = int(min(k, factor * m))  # a longer run predicts more tokens
@@ -108,8 +109,8 @@ def best_guess(x, all_counts, k, factor=2.0, min_prob=0.1):
 def copy_or_draft(x, k, rng, own, remembered, draft, n_vocab, cap, n_drafted, sure, **limits):
     """Return copied guesses if their score is at least `sure`, else guesses of the draft.
 
-    `own` counts the text itself, `remembered` finished texts; `limits` are best_guess's. At most
-    `cap` guesses are copied, at most `n_drafted` are drawn from the draft.
+    `own` counts the text itself, `remembered` finished texts; `limits` are best_guess's. At
+    most `cap` guesses are copied, at most `n_drafted` are drawn from the draft.
     """
     own.follow(x)
     guesses, score = best_guess(x, [own, remembered], cap, **limits)
@@ -123,16 +124,15 @@ def copy_or_draft(x, k, rng, own, remembered, draft, n_vocab, cap, n_drafted, su
 def build(models: Models,
           K: Annotated[int | None, Flag(whole, "guesses per round of the draft "
               "(default: 4)")] = None,
-          cap: Annotated[int, Flag(whole, "at most this many guesses are copied per "
-              "round")] = 10,
-          factor: Annotated[float, Flag(float, "at most this many guesses for "
-              "each token of the run that they continue")] = 2.0,
+          cap: Annotated[int, Flag(whole, "largest number of guesses copied per round")] = 10,
+          factor: Annotated[float, Flag(float, "largest number of guesses per matched "
+              "token")] = 2.0,
           min_prob: Annotated[float, Flag(float, "stop copying before a guess whose "
-              "probability, by the counts, is below this")] = 0.1,
-          depth: Annotated[int, Flag(whole, "length of the longest run of tokens that is "
-              "counted, with its guesses")] = 16,
+              "estimated probability is below this")] = 0.1,
+          depth: Annotated[int, Flag(whole, "longest run of tokens, guesses included, that "
+              "is counted")] = 16,
           sure: Annotated[float, Flag(float, "copy if at least this many guesses are "
-              "expected to be correct, otherwise the draft guesses; 0: always copy")] = 3.0,
+              "expected to be correct, otherwise guess with the draft; 0 always copies")] = 3.0,
           memory: Annotated[str, Flag(str, "also copy from the finished texts in this file, "
               "and add the new text to it")] = "") -> Step:
     """Return the step of one text, which keeps its counts; main.py adds the text to `memory`."""

@@ -1,9 +1,9 @@
 """Weng et al. (2025), "Traversal Verification for Speculative Tree Decoding", Alg. 1. Lossless.
 
 Adds to tree.py and block.py: a tree is tested from its leaves to its root, a whole path at a
-time. A guess to which the target assigns more probability than the draft makes up for a guess to
-which it assigns less. If a path is rejected, the next path is tested with the probability that
-the target has left. On a chain the test is block.py's; with one-hot rows it is tree.py's.
+time. A guess to which the target assigns more probability than the draft makes up for a guess
+to which it assigns less. If a path is rejected, the next path is tested with the probability
+that the target has left. On a chain the test is block.py's; with one-hot rows it is tree.py's.
 
     node, child   a node that is visited; a guess below it, whose token is `token`
     row           the row from which the child was drawn                         the paper's M_s
@@ -20,9 +20,10 @@ the target has left. On a chain the test is block.py's; with one-hot rows it is 
 (d) If all children are rejected, the path that ends at the node is accepted with probability
     share, and one more token is drawn from remaining.
 
-Subtle: the divisor surplus + 1 - share is not the mass that the draft's row has left. And if a
-token is drawn twice at one node, both draws are guesses. The second guess is never accepted,
-because no mass of a rejected token remains, but the draft's row is subtracted for it too.
+Subtle: the divisor is surplus + 1 - share. It is not 1 - row[token], the mass of the tokens
+that the draft could draw instead. And if a token is drawn twice at one node, both draws are
+guesses. The second guess is never accepted, because no mass of a rejected token remains, but
+the draft's row is subtracted for it too.
 """
 
 import numpy as np
@@ -40,9 +41,9 @@ def verify_traversal(tree, p_draft, p_target, rng):
     The path of the root, without any guess, is always accepted. `p_draft` is not used, because
     the tree has the rows.
 
-    All guesses must be drawn by one draft. With two drafts a token could be drawn twice at a node,
-    and both draws could have children. Both draws are one node here, so the children of the second
-    draw would be tested already with the first draw.
+    All guesses must be drawn by one draft. If two drafts drew one token at one node, and each
+    went on from its own draw, both draws would be one node here, with the children of both. So
+    the test of the first draw would also test the children of the second draw.
     """
     def visit(node, share):
         """Return the tokens after this node, or None if no path through it is accepted."""

@@ -77,8 +77,8 @@ def verify_tree(tree, p_draft, p_target, rng):
 
     At each node the guesses are tested in the order drawn. The test compares two rows: the row
     that the guess was drawn from, and what remains of the target's distribution after the
-    rejected siblings of the guess. The tree has the rows of the guesses, so `p_draft` is not used.
-    With one-hot rows the test is SpecInfer's greedy verification. Miao et al. (2023),
+    rejected siblings of the guess. The tree has the rows of the guesses, so `p_draft` is not
+    used. With one-hot rows the test is SpecInfer's greedy verification. Miao et al. (2023),
     VerifyStochastic.
     """
     ids: list[int] = []
@@ -109,8 +109,8 @@ def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verif
                          "--widths dynamic (only top)")
     if siblings is None:
         siblings = "top" if are_best else "distinct"
-    # The draft's rows are at temperature 1, where a row ranks all tokens. At temperature 0 a row is
-    # one-hot, and would give one child only.
+    # The draft's rows are at temperature 1, where a row ranks all tokens. At temperature 0 a
+    # row is one-hot, and would give one child only.
     draft = with_tree_sampling(models.draft, **models.warm.sampling)
     target = with_tree_sampling(models.target, **models.sampling)
 
@@ -126,9 +126,10 @@ def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verif
     return step_of(uniform_shape(widths))
 
 
-WIDTHS = Annotated[tuple, Flag(wholes, "children for each node, level by level")]
+WIDTHS = Annotated[tuple, Flag(wholes, "children per node, level by level")]
 SIBLINGS = Annotated[str | None, Flag(
-    str, "how children of one node are drawn (default: top at temperature 0, else distinct)",
+    str, "how children of one node are drawn (default: top at temperature 0, otherwise "
+    "distinct)",
     ("distinct", "independent", "top"))]
 TOTAL = Annotated[int | None, Flag(
     whole, f"guesses in a dynamic tree (default: {TOTAL_GUESSES})")]
@@ -136,9 +137,9 @@ TOTAL = Annotated[int | None, Flag(
 
 def build(models: Models,
           widths: Annotated[tuple | str, Flag(
-              either(wholes, "auto", "dynamic"), "children for each node, level by level; "
-              "auto: the best tree at the measured costs; dynamic: a new tree in each round, "
-              "from the draft's probabilities")] = (2, 2, 1),
+              either(wholes, "auto", "dynamic"), "children per node, level by level; auto: "
+              "the best tree at the measured costs; dynamic: a new tree in each round, from "
+              "the draft's probabilities")] = (2, 2, 1),
           siblings: SIBLINGS = None,
           total: TOTAL = None) -> Step:
     """Return the step with guesses from the draft."""

@@ -1,18 +1,18 @@
 """Zhang et al. (2025), "Batch Speculative Decoding Done Right": many texts at once. Lossless.
 
 Adds to speculative.py: several texts share each pass, because a loaded weight can multiply the
-rows of all texts. Each text has its own tokens, n_left, cache and generator, so a batch does not
-change any text. When a text ends, the next one begins: Yu et al. (2022), "Orca", Sec. 3.1.
+rows of all texts. Each text has its own tokens, n_left, cache and generator, so a batch does
+not change any text. When a text ends, the next one begins: Yu et al. (2022), "Orca", Sec. 3.1.
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator;
               (x, N, rng, new_step, stop) for a text with its own step and stop tokens
-    text      the greenlet of a running job, suspended while it waits for a model
+    text      the greenlet (see below) of a running job, suspended while it waits for a model
     request   (model, ids, n_last): the rows of a `Shared` model that a text waits for
     calls     a list of (text, ids, n_last): the requests of several texts to one model
     model     here a batch model, `model(calls) -> list of [n_last, n_vocab]`
 
-No decoder contains code for batches. A decoder's step runs in a greenlet, which is a coroutine that
-can be suspended from inside a nested call. If the step calls a model, the request goes to
+No decoder contains code for batches. A decoder's step runs in a greenlet, which is a coroutine
+that can be suspended from inside a nested call. If the step calls a model, the request goes to
 `generate_batch`, which collects the requests of all texts and answers them in one pass.
 
 Subtle: after a round the texts differ in length, because each accepts a different number of
@@ -47,8 +47,9 @@ class Shared:
     def __call__(self, ids, n_last=1):
         if isinstance(ids, Branches):
             raise ValueError("need a chain of guesses for texts in batches, got a tree")
-        # The current greenlet is this text, and its parent runs generate_batch. `switch` suspends
-        # the text, passes its request to the parent, and returns the rows when they are computed.
+        # The current greenlet is this text, and its parent runs generate_batch. `switch`
+        # suspends the text, passes its request to the parent, and returns the rows when they
+        # are computed.
         return getcurrent().parent.switch((self, ids, n_last))
 
     def __getattr__(self, name):
@@ -105,7 +106,7 @@ def batch_model(model, turn=0):
 def run_pass(waiting):
     """Run one pass of the next model; return (text, [its rows]) for each text in the pass.
 
-    `waiting` is {text: its request}.
+    `waiting` is {text: its request}. A text is resumed with the arguments [its rows].
     """
     requested = [model for model, _, _ in waiting.values()]
     next_model = min(requested, key=attrgetter("turn"))

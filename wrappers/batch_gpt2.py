@@ -72,7 +72,8 @@ class BatchGPT2(GPT2):
         if len({text for text, *_ in calls}) < len(calls):
             raise ValueError("need calls of different texts, got one text twice")
         parts = [self.part(*call) for call in calls]
-        # {text: its rows}: `groups` sorts the parts by size, and the calls have a different order
+        # {text: its rows}: `groups` sorts the parts by size, and the calls have a different
+        # order
         logits = {}
         with one_blas_thread():
             for group in groups(parts, most_rows(self.cache)):
@@ -85,7 +86,7 @@ class BatchGPT2(GPT2):
         ids = list(ids)
         if text not in self.texts:
             empty_cache = np.zeros(self.cache.shape, self.cache.dtype, like=self.cache)
-            self.texts[text] = [], empty_cache
+            self.texts[text] = ([], empty_cache)
         cached_ids, cache = self.texts[text]
         n_past = self.n_reusable(cached_ids, ids, n_last)
         return Part(text, cache, ids, n_past, n_last)
@@ -131,9 +132,10 @@ class BatchGPT2(GPT2):
 
 
 def most_rows(cache):
-    """Return how many rows a pass may have so that a text's bits do not depend on the others.
+    """Return how many rows a pass may have so that a text's bits depend on no other text.
 
-    Without the compiled product, no number of rows ensures this, and the result is math.inf.
+    Only the compiled product has such a number. With BLAS all texts share a pass, and their
+    last bits may differ: the result is math.inf.
     """
     is_compiled = isinstance(cache, np.ndarray) and product_compiler()
     return MAX_ROWS if is_compiled else math.inf
@@ -143,7 +145,8 @@ def groups(parts, most):
     """Split the parts into passes of at most `most` rows; a larger part is a pass by itself."""
     passes = []
     n_rows = 0  # of the last pass
-    # In the order of sizes, no part above `most` separates small parts that can share a pass.
+    # Small parts come first. Otherwise a part above `most`, which is a pass by itself, could be
+    # between two small parts that can share a pass.
     for part in sorted(parts, key=attrgetter("n_new")):
         if not passes or n_rows + part.n_new > most:
             passes.append([])

@@ -1,8 +1,8 @@
 """Write the tokens that a mask forces, without a pass of any model. Lossless.
 
-A mask (sampling.warp's `allowed`) may leave a single token after a text. This token then has all
-the probability, in the target's row and in the draft's row. Several such tokens in a row, a forced
-run, are known before any model is asked.
+A mask (sampling.warp's `allowed`) may leave a single token after a text. This token then has
+all the probability, in the target's row and in the draft's row. Several such tokens in a row, a
+forced run, are known before any model is asked.
 
     allowed    ids -> [n_vocab] of bool: the tokens that may follow
     forced     the run of forced tokens after a text
@@ -20,15 +20,17 @@ from speculative import Round, Step, verify
 
 
 class ForcedRound(Round):
-    """Hold a round that a mask decided: no model was asked, and no guess was tested by chance."""
+    """Hold a round that a mask decided: no model was asked, and acceptance was certain."""
 
 
 def forced_run(x: list[int], most: int, allowed: Allowed,
                stop: Collection[int] = ()) -> list[int]:
     """Return the forced run after x: at most `most` tokens, and none after a stop token.
 
-    >>> def counts_to_2(ids):  # [0] and [0, 1] are continued by one token, [0, 1, 2] by any token
-    ...     return np.arange(4) == len(ids) if len(ids) < 3 else np.ones(4, bool)
+    >>> def counts_to_2(ids):  # [0] must go on as [0, 1, 2]; after that any token may follow
+    ...     if len(ids) < 3:
+    ...         return np.arange(4) == len(ids)
+    ...     return np.ones(4, bool)
     >>> forced_run([0], 9, counts_to_2)
     [1, 2]
     """

@@ -13,7 +13,8 @@ Guesses are drawn from the same row that the test receives, so every decoder sta
 whatever the tokenizers are. A bad match of the vocabularies only costs acceptance.
 
 Subtle: the row must be divided by its sum. A row that is only cut is not the distribution of
-the guesses, and biases the text. Here softmax divides the row, because the wrapper returns logits.
+the guesses, and biases the text. Here softmax divides the row, because the wrapper returns
+logits.
 """
 
 import math
@@ -29,8 +30,9 @@ IMPOSSIBLE = float(np.finfo(np.float32).min)
 def meanings(encoder):
     """Return {token: meaning}.
 
-    The meaning of a token is its bytes, but the name of a special token, and None for the end of
-    a text. Two tokens of different vocabularies are common if they have the same meaning.
+    The meaning of the token that ends a text is None, the meaning of any other special token is
+    its name, and the meaning of a token that is not special is its bytes. Two tokens of two
+    vocabularies are common if they have the same meaning.
     """
     def meaning(token, symbol):
         if token == encoder.end_of_text:
@@ -67,10 +69,9 @@ class CommonTokens:
         self.start = draft_encoder.end_of_text
         if self.start is None:
             self.start = int(self.draft_ids[0])
-        # {our token: its translation}: bytes, which are encoded again, or a special token of the
-        # draft. A special token that the draft lacks becomes the bytes that its tokenizer has for
-        # it: the name in an Encoder, and b"" in a tokenizer of transformers, so that the draft
-        # does not see this token.
+        # {our token: its translation}: bytes, which are encoded again, or a special token of
+        # the draft. A special token that the draft lacks becomes bytes, too: an Encoder decodes
+        # it to its name, and a tokenizer of transformers to b"", so the draft does not see it.
         self.pieces = {}
         for token, meaning in ours.items():
             if isinstance(meaning, bytes):
@@ -94,8 +95,8 @@ class CommonTokens:
         if unknown:
             raise ValueError(f"need ids in 0 .. n_vocab - 1 = {self.n_vocab - 1}, got "
                              f"{unknown[0]!r:.80}")
-        # The bytes of neighbouring tokens are joined and encoded together, because a token of the
-        # draft may span several of ours. A special token of the draft separates such runs.
+        # The bytes of neighbouring tokens are joined and encoded together, because a token of
+        # the draft may span several of ours. A special token of the draft separates such runs.
         text = []
         pieces = (self.pieces[token] for token in ids)
         for is_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
@@ -110,8 +111,9 @@ class TokenLevelIntersection:
     """Make a draft over the target's ids, with probability for common tokens only.
 
     `draft` is a GPT2, or any model of logits over its own ids; `common` are the CommonTokens.
-    Each row is a separate call of the draft, because a new token may merge with the tokens before
-    it when the text is encoded again. The draft's cache reuses what two such texts share.
+    Each row is a separate call of the draft, because a new token may merge with the tokens
+    before it when the text is encoded again. The draft's cache reuses what two such texts
+    share.
 
     >>> from encoder import Encoder, byte_characters
     >>> from gpt2 import GPT2
@@ -148,13 +150,14 @@ class TokenLevelIntersection:
 
         ValueError unless 1 <= n_last <= the number of rows there are, or for a wrong id.
         """
-        # A text with a tree has a row for itself and one for each node; a text has one per token.
-        branches = hasattr(ids, "texts")
-        n_rows = 1 + len(ids.tree) if branches else len(ids)
+        # A text with a tree has a row for itself and one for each node; a text has one per
+        # token.
+        has_tree = hasattr(ids, "texts")  # ids are variants.shared.branches.Branches
+        n_rows = 1 + len(ids.tree) if has_tree else len(ids)
         if not 1 <= n_last <= n_rows:
             raise ValueError(f"need 1 <= n_last <= {n_rows} rows, got n_last = {n_last}")
         # The texts that the wanted rows follow, in the order of the rows.
-        if branches:
+        if has_tree:
             texts = ids.texts()[-n_last:]
         else:
             ends = range(len(ids) - n_last + 1, len(ids) + 1)

@@ -8,11 +8,12 @@ only calls `model(ids, n_last)`:
 
     cache      transformers' keys and values of the ids that were read last; a memo, as in GPT2
     crop       transformers' word for going back: drop the last keys and values
-    window     a layer with a sliding window keeps the last positions only; after a crop to
-               length n, the cache can go back to length n again, but not below n
+    window     a layer with a sliding window needs the last positions only. A crop to length n
+               drops all positions before its window, so a later crop cannot go below n
     stateful   layers that fold the text into one state (Mamba, linear attention) cannot go back
 
-PyTorch and transformers are imported when a model is made: requirements/peers.txt installs them.
+PyTorch and transformers are imported when a model is made: requirements/peers.txt installs
+them.
 """
 
 import contextlib
@@ -55,8 +56,8 @@ class TransformersModel:
 
     Notes
     -----
-    A model in memory is not copied. It is set to evaluation mode, and converted if device or dtype
-    is given. Calls take turns. A copied or pickled model has an empty cache.
+    A model in memory is not copied. It is set to evaluation mode, and converted if device or
+    dtype is given. Calls take turns. A copied or pickled model has an empty cache.
 
     >>> import pytest
     >>> transformers = pytest.importorskip("transformers")
@@ -93,8 +94,8 @@ class TransformersModel:
                   "pass grows with the text.", file=sys.stderr)
 
     def __reduce__(self):
-        # Copy and pickle call __init__ with the model, because a lock cannot be copied; then they
-        # set n_vocab, which cut_vocabulary may have changed.
+        # Copy and pickle call __init__ with the model, because a lock cannot be copied; then
+        # they set n_vocab, which cut_vocabulary may have changed.
         return type(self), (self.model,), {"n_vocab": self.n_vocab}
 
     def fresh(self):
@@ -129,7 +130,8 @@ class TransformersModel:
         n_past = self.n_reusable(self.ids, ids, n_last)
         try:
             self.go_back(n_past)
-            # go_back has cut self.ids to n_past ids, or to none if the cache cannot go back so far.
+            # go_back has cut self.ids to n_past ids, or to none if the cache cannot go back so
+            # far.
             new = ids[len(self.ids) :]
             rows = self.forward(new, n_last)
         except BaseException:
@@ -195,7 +197,7 @@ class TransformersModel:
 
 
 def cut_vocabulary(n_tokens, *models):
-    """Cut the rows of all models to the ids that each of them has, and at most to n_tokens.
+    """Cut the rows of all models to one length: the least of n_tokens and their n_vocab.
 
     Families pad their embeddings differently, and a padding row has no token: Qwen2.5 has
     151,936 or 152,064 rows for one tokenizer. The target's distribution is then the one over
@@ -245,8 +247,8 @@ def context_length(config):
     # Families use two names. A name that is missing or None states no limit.
     sizes = [getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len")]
     rope = getattr(config, "rope_parameters", None) or {}
-    # In a text longer than the original length, such a model changes the rows of all positions.
-    # Rows from a cache would then be wrong.
+    # "longrope" changes the rows of all positions when a text becomes longer than the original
+    # length. Rows from a cache would then be wrong.
     if rope.get("rope_type") == "longrope":
         sizes.append(rope["original_max_position_embeddings"])
     return min([size for size in sizes if size], default=math.inf)
@@ -276,7 +278,8 @@ def model_ready_to_run(model_or_folder, device, dtype):
 
     dtype = dtype_name(dtype)
     if isinstance(model_or_folder, str | os.PathLike):
-        model = loaded_model(str(model_folder(os.fspath(model_or_folder))), dtype)
+        folder = model_folder(os.fspath(model_or_folder))
+        model = loaded_model(str(folder), dtype)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     else:
         model = model_or_folder

@@ -64,8 +64,8 @@ class TransformersTokenizer:
         self.token_bytes = bytes_of_tokens(self.tokenizer, self.symbols)
         self.special = {symbol for token, symbol in self.symbols.items()
                         if not self.token_bytes[token]}
-        # {bytes: token}. A later entry replaces an earlier one with the same bytes, so the order
-        # is reversed: the first of several such tokens remains.
+        # {bytes: token}. A later entry replaces an earlier one with the same bytes, so the
+        # order is reversed: the first of several such tokens remains.
         self.tokens = {data: token for token, data in reversed(self.token_bytes.items())}
         self.end_of_text = self.tokenizer.eos_token_id
         self.end_tokens = end_tokens_of(folder)
@@ -77,17 +77,17 @@ class TransformersTokenizer:
     def encode(self, text):
         """Return the ids of a text, with the tokens that begin every text (<s>).
 
-        The name of a special token in the text becomes that token, as everywhere in transformers.
+        The name of a special token in the text becomes that token, as everywhere in
+        transformers.
         """
         text.encode("utf-8")  # ValueError for a lone surrogate, as Encoder.encode
         ids = self.tokenizer(text, verbose=False).input_ids
-        # Some tokenizers add the end of a text to every text, and a model would not continue it.
-        # An end that the caller wrote by its name stays. If the tokenizer has no end, end_of_text
-        # is None, which equals no id.
-        end_name = self.symbols.get(self.end_of_text, "\0")
-        if ids[-1:] == [self.end_of_text] and not text.endswith(end_name):
-            return ids[:-1]
-        return ids
+        if ids[-1:] != [self.end_of_text]:  # True if end_of_text is None
+            return ids
+        # Some tokenizers add the end of a text to every text, and a model would not continue
+        # it. An end that the caller wrote by its name stays.
+        end_name = self.symbols[self.end_of_text]
+        return ids if text.endswith(end_name) else ids[:-1]
 
     def encode_bytes(self, data):
         """Return the ids of bytes, which may begin or end within a character; no <s>."""
@@ -138,7 +138,8 @@ class TransformersTokenizer:
     def decode(self, ids):
         """Return the text of the ids; bytes that are not UTF-8 become U+FFFD."""
         text = self.decode_bytes(ids).decode("utf-8", errors="replace")
-        # Only after the token that begins a text is the first space SentencePiece's addition.
+        # SentencePiece adds its space after the token that begins a text. Without this token
+        # the ids are a piece of a text, and a first space belongs to it.
         begins_text = len(ids) > 0 and ids[0] == self.tokenizer.bos_token_id
         if begins_text and self.adds_space:
             return text.removeprefix(" ")

@@ -1,15 +1,15 @@
 """Read a text and a tree of guesses with one pass of a model of transformers.
 
-Adds to wrappers/transformers_model.py: a mask in which each node sees the text and its own path.
-Without such a mask a tree of n nodes costs 1 + n passes, one for x and one for each node.
+Adds to wrappers/transformers_model.py: a mask in which each node sees the text and its own
+path. Without such a mask a tree of n nodes costs 1 + n passes, one for x and one for each node.
 
     mask        [1, 1, row, column], added to the scores before the softmax: 0 where a row sees a
                 column, and the dtype's least number elsewhere
     position    of a token: the number of tokens before it on its path, whatever its column
 
-Some models cannot use such a mask: models with a window in a layer, and models that derive their
-positions from the mask (BLOOM). `takes_mask` tries the mask on a small tree. If it fails, the model
-reads the path to each node by itself.
+Some models cannot use such a mask: models with a window in a layer, and models that derive
+their positions from the mask (BLOOM). `takes_mask` tries the mask on a small tree. If it fails,
+the model reads the path to each node by itself.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def tree_rows(model, x, tree, n_last):  # -> [n_last, n_vocab]
     try:
         # The last token of x is always read again, because its row is wanted.
         model.go_back(model.n_reusable(model.ids, x, 1))
-        n_past = len(model.ids)
+        n_past = len(model.ids)  # 0 if the cache cannot go back so far
         unread = x[n_past:]
         # The unread tokens and the tree are one larger tree. Its nodes 0 .. len(unread) - 1 are
         # the unread tokens, a path: the parent of each is the node before it, -1 for the first.
@@ -39,7 +39,7 @@ def tree_rows(model, x, tree, n_last):  # -> [n_last, n_vocab]
         tokens = unread + tree.tokens
         sees = Tree(tokens, parents).ancestors()  # [n_new, n_new] of bool
         rows = model.forward(tokens, n_last, **mask_settings(model.model, sees, n_past))
-        if tree.tokens:
+        if tree.tokens:  # crop(0) would drop the past that some layers keep to go back
             model.cache.crop(-len(tree))  # drops the nodes of the tree
     except BaseException:
         # After Ctrl-C in a pass, only some layers have the keys and values of new tokens.
@@ -56,7 +56,7 @@ def check_tree(model, x, tree, n_last):
         raise ValueError(f"need 1 <= n_last <= 1 + n_nodes = {n_rows} for a tree, got "
                          f"n_last = {n_last}")
     depth = max(map(len, tree.paths()), default=0)
-    longest = model.n_ctx - depth  # x may have so many tokens, so that every path fits
+    longest = model.n_ctx - depth  # for a longer x, x and the longest path would not fit
     if len(x) > longest:
         raise ValueError(f"need len(x) <= n_ctx - depth = {longest}, got {len(x)}")
     check_ids(tree.tokens, model.n_vocab)
@@ -72,7 +72,8 @@ def mask_settings(peer, sees, n_past):
     allowed = torch.from_numpy(np.hstack([past, sees]))
     mask = torch.zeros(1, 1, *allowed.shape, dtype=peer.dtype)
     mask.masked_fill_(~allowed, torch.finfo(peer.dtype).min)
-    # A node is on the path to itself, so the first unread token has depth 1 and position n_past.
+    # A node is on the path to itself, so the first unread token has depth 1 and position
+    # n_past.
     depths = sees.sum(axis=1)
     positions = torch.from_numpy(n_past + depths - 1)[None]
     return {"attention_mask": mask.to(peer.device), "position_ids": positions.to(peer.device)}
@@ -80,10 +81,12 @@ def mask_settings(peer, sees, n_past):
 
 def takes_mask(model, tolerance):
     """Return whether the rows of a small tree equal the rows of its paths, read one by one."""
-    if not model.has_cache or any(model.cache.is_sliding) or model.n_ctx < 4:
+    if not model.has_cache or any(model.cache.is_sliding):
         return False
-    # After x = [0] the tree has the siblings 0 and a, and a child a of the first sibling. So the
-    # texts are [0, 0], [0, a] and [0, 0, a].
+    if model.n_ctx < 4:  # the texts below have up to 3 tokens
+        return False
+    # After x = [0] the tree has the siblings 0 and a, and a child a of the first sibling. So
+    # the texts are [0, 0], [0, a] and [0, 0, a].
     a = model.n_vocab // 2
     tree = Tree([0, a, a], [-1, -1, 0])
     texts = ([0, *path] for path in tree.paths())

@@ -27,16 +27,16 @@ def window(x, n_prompt, n_ctx):
 def windowed(step, n_prompt, n_ctx):
     """Return `step` restricted to a window of the text, so the text may outgrow the context.
 
-    If `step` is lossless, the result is lossless for the target (and the repetition penalty)
-    that sees the window only. A round ends before the window moves, so all rows of a round are
-    computed from the same window.
+    If `step` is lossless, the result is lossless for a target that sees the window only; a
+    repetition penalty, too, sees the window only. A round ends before the window moves, so all
+    rows of a round are computed from the same window.
     """
     if n_ctx < 2:
         raise ValueError(f"need n_ctx >= 2 for a window that moves, got {n_ctx}")
 
     def windowed_step(x, n_left, rng):
         seen = window(x, n_prompt, n_ctx)
-        # At most so many tokens fill the window; then it moves.
+        # After this many more tokens the window is full, and moves.
         n_until_move = n_ctx - len(seen)
         return step(seen, min(n_left, n_until_move), rng)
 

@@ -103,12 +103,14 @@ def write_picture(name, folder):
 
 @command("docs.pictures", "requirements/plots.txt")
 def main(argv=None):
-    parser = Parser("python -m docs.pictures", description="Draw the pictures.")
-    parser.add_argument("name", choices=[*picture_names(), "all"])
+    parser = Parser("python -m docs.pictures",
+                    description="Draw the pictures of README.md and docs/.")
+    parser.add_argument("name", choices=[*picture_names(), "all"], help="picture to draw")
     parser.add_argument("--record", action="store_true",
-                        help=f"run the models first, for {' and '.join(RECORDED)}")
+                        help=f"run the models first (applies to {', '.join(RECORDED)})")
     args = parser.parse_args(argv)
-    for name in picture_names() if args.name == "all" else [args.name]:
+    names = picture_names() if args.name == "all" else [args.name]
+    for name in names:
         if args.record and name in RECORDED:
             record_picture(name)
         write_picture(name, IMAGES)

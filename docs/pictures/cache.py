@@ -42,13 +42,15 @@ def row(i, name, note, groups):
 def draw(data):
     """Return the picture; `data` is not needed."""
     parts = [text(EDGE, 34, "Keys and values in the target's cache", "bold")]
+    # The middle of the gap after the common columns.
+    prefix_end = EDGE + STEP * N_COMMON - (STEP - BOX) / 2
     for i, (name, note, groups) in enumerate(ROWS):
         parts += row(i, name, note, groups)
-        # A line in the middle of the gap after the common columns.
-        x = EDGE + STEP * N_COMMON - (STEP - BOX) / 2
-        parts.append(line(x, TOP + ROW * i - 5, x, TOP + ROW * i + 41, "mark"))
+        top = TOP + ROW * i
+        # The line is 5 longer than the boxes, which are 36 high, at both ends.
+        parts.append(line(prefix_end, top - 5, prefix_end, top + 41, "mark"))
     last = TOP + ROW * (len(ROWS) - 1) + 36  # the bottom of the last row of boxes
-    parts.append(text(EDGE + STEP * N_COMMON - 3, last + 24, "the common prefix ends here",
+    parts.append(text(prefix_end, last + 24, "the common prefix ends here",
                       "small muted", text_anchor="middle"))
     for i, (class_, words) in enumerate(LEGEND):
         y = last + 52 + 24 * i

@@ -41,8 +41,8 @@ def arrow(share_before, share):
 def draw(data):
     """Return the picture; `data` is not used, because all figures are D and P."""
     kept = {token: min(D[token], P[token]) for token in D}
-    # The draft has too much of A by D["A"] - kept["A"], and too little of B by P["B"] - kept["B"].
-    # The two are equal, because each distribution adds up to 1.
+    # The draft has too much of A by D["A"] - kept["A"], and too little of B by P["B"] -
+    # kept["B"]. The two are equal, because each distribution adds up to 1.
     moved = D["A"] - kept["A"]
     # (start, length) in both sticks: A's kept part, then the moved part, then B's kept part.
     pieces = [(Fraction(0), kept["A"]), (kept["A"], moved), (kept["A"] + moved, kept["B"])]

@@ -49,7 +49,9 @@ def draw(data):
     last_line = max(row for _, row in where)
     legend = TOP + (last_line + 1) * LINE
     height = legend + 46
-    parts += [text(EDGE, legend, f"green: they agree by {EASY:.0%} or more", "small green"),
-              text(EDGE, legend + 24, f"red: by less than {HARD:.0%}", "small red")]
+    green = f"green: {100 * EASY:.0f} % or more of the probability is shared"
+    red = f"red: less than {100 * HARD:.0f} % is shared"
+    parts += [text(EDGE, legend, green, "small green"),
+              text(EDGE, legend + 24, red, "small red")]
     title = f"How far draft and target agree on each token of a story: {story}"
     return picture(height, title, parts)

@@ -77,6 +77,7 @@ def draw(figure, data):
     products = defaultdict(list)  # {text: the probabilities of its leaves so far}
     for row, (text, probability, path) in enumerate(leaves):
         products[text].append(probability)
+        # The text is in its column; a dotted line leads from it to the end of the path.
         axes.annotate(text, (len(path), row), (PRODUCT, row), va="center", fontweight="bold",
                       arrowprops=line_to(boxes[tuple(path)]) | {"linestyle": ":"})
         axes.text(PRODUCT + 0.35, row, str(probability), va="center")
@@ -111,12 +112,14 @@ def draw_decision(axes, start, ys, boxes):
     parent = start[:-1]  # the start without its last decision; () for the empty start
     parent_x = len(parent)
     parent_y = ys[parent]
-    # The weight is written outside the fork: below a line that goes down, above one that goes up.
+    # The weight is written outside the fork: below a line that goes down, above one that goes
+    # up.
     beside_line = 0.15 if y > parent_y else -0.15
     axes.text(x - 0.52, (parent_y + y) / 2 + beside_line, str(weight),
               va="center", ha="right", fontsize=8.5, color=colour("muted"))
     edge = {"boxstyle": "round,pad=0.35", "facecolor": "none", "edgecolor": colour("block")}
     line = line_to(boxes[parent]) if start else None
+    # The decision is at (x, y); the line leads from it to the parent's box.
     annotation = axes.annotate(decision, (parent_x, parent_y), (x, y), ha="center",
                                va="center", fontsize=9, bbox=edge, arrowprops=line)
     return annotation.get_bbox_patch()

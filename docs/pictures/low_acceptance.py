@@ -84,7 +84,7 @@ def draw(data):
     for i, (name, row) in enumerate(rows.items()):
         # Two plots in a row.
         x = COLUMNS[i % 2]
-        y = TOP + 14 + ROW * (i // 2)
+        y = TOP + 14 + ROW * (i // 2)  # the name is above the plot, about at TOP
         parts += plot(name, row, healthy, x, y)
     n_rows_of_plots = (len(rows) + 1) // 2  # rounded up
     end = TOP + ROW * n_rows_of_plots

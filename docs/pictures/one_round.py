@@ -98,7 +98,8 @@ def resample(data):
     n_accepted = len(data["ids"]) - 1
     row = data["rows"][n_accepted]["top"]
     drawn = data["ids"][-1]
-    # The residual's tokens share the interval 0 .. 1: a token's part is as long as its probability.
+    # The residual's tokens share the interval 0 .. 1: a token's part is as long as its
+    # probability.
     intervals = {token: (start, end) for token, *_, start, end in row}
     start, end = intervals[drawn["id"]]
     p = end - start

@@ -27,7 +27,7 @@ COLOURS = {  # name: (for light pages, for dark pages)
 }
 SERIES = ["blue", "orange", "green", "violet", "red", "muted"]  # the order of a plot's curves
 MARKERS = ["o", "s", "^", "D", "v", "P"]
-DARK = dict(COLOURS.values())
+DARK = dict(COLOURS.values())  # {light colour: dark colour}
 
 
 def colour(name):
@@ -42,4 +42,4 @@ def darkened(svg):
     'fill: #f0f6fc; stroke: #3d444d'
     """
     # Every colour in the text is #RRGGBB.
-    return re.sub("#[0-9a-f]{6}", lambda light: DARK[light[0]], svg)
+    return re.sub("#[0-9a-f]{6}", lambda match: DARK[match[0]], svg)

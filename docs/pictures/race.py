@@ -34,7 +34,8 @@ class Timeline:
     """Hold the seconds of the picture, and the style classes of everything that changes."""
 
     def __init__(self, longest):
-        self.slower = max(1, round(PLAY / longest / 5) * 5)  # a multiple of 5, to be read
+        # The longer run plays for about PLAY seconds. A multiple of 5 is easy to read.
+        self.slower = max(1, round(PLAY / longest / 5) * 5)
         self.longest = longest
         self.loop = LEAD + self.slower * longest + PAUSE
         self.grey = f"fill:{colour('grey')}"
@@ -144,8 +145,8 @@ def rejected(result, before, clock, times):
     for guess, accepted in result["guesses"]:
         if accepted:
             continue
-        # The final text has different tokens here, and may break its lines elsewhere. So positions
-        # are computed with the rejected guess in the text.
+        # The final text has different tokens here, and may break its lines elsewhere. So
+        # positions are computed with the rejected guess in the text.
         where = positions(before + guess, COLUMNS)[len(before) :]
         is_tested = accepted is not None
         class_ = clock.reject(end) if is_tested else "grey"
@@ -177,7 +178,7 @@ def panel(title, note, run, body, clock):
     """Yield a decoder's title, text and bar, and its time and passes at the end."""
     yield text(EDGE, TITLE, title, "bold")
     yield text(WIDTH - EDGE, TITLE, note, "small muted", text_anchor="end")
-    yield from filter(None, body)
+    yield from filter(None, body)  # without the empty pieces of invisible tokens
     yield from bar(run, clock)
     yield text(EDGE, BAR + 34, "a block is a pass of the large model",
                f"small muted gone {clock.change(SHOWN, (run['seconds'], HIDDEN))}")

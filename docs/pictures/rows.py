@@ -15,10 +15,11 @@ ROWS, TOKEN_Y, LOW, HIGH = 94, 230, 34, 58  # tops of the boxes; heights
 
 def left_edge(i):
     """Return the left edge of the box of token i."""
-    # Box 0 has its own width. The boxes from 1 on are STEP apart, and box 1 begins 6 after box 0.
+    # Box 0 has its own width. Box 1 begins 6 after it, and later boxes are STEP apart.
     if i == 0:
         return EDGE
-    return EDGE + (PAST - STEP + 6) + STEP * i
+    box_1 = EDGE + PAST + 6
+    return box_1 + STEP * (i - 1)
 
 
 def width(i):
@@ -64,7 +65,8 @@ def links():
     for row in range(1, len(TOKENS)):
         for token in range(row):
             yield line(middle(token), TOKEN_Y, middle(row), bottom, "edge")
-    # Thick lines from the token below a row. They come later, so they are drawn over the others.
+    # Thick lines from the token below a row. They come later, so they are drawn over the
+    # others.
     for row in range(1, len(TOKENS)):
         yield line(middle(row), TOKEN_Y, middle(row), bottom, "mark", marker_end="url(#tip)")
 

@@ -28,6 +28,7 @@ def draw_speed(figure, data):
         Ks = [int(K) for K, row in race.items() if "predicted" in row]
         axes.plot(Ks, [race[str(K)]["speedup"] for K in Ks], linestyle="",
                   label=f"temperature {temperature}")
+        # Ci is colour i of the cycle, which the points of race i have.
         axes.plot(Ks, [race[str(K)]["predicted"] for K in Ks], color=f"C{i}", marker="",
                   label="predicted")
     axes.axhline(1, color=colour("ink"), linewidth=0.8)

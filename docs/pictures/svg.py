@@ -58,7 +58,8 @@ def positions(string, columns):
             places += [(column, row)] * len(piece)
             continue
         is_word = not piece.isspace()
-        # A word that does not fit this line begins the next one.
+        # A word that does not fit this line begins the next one. At column 0 there is no need
+        # for a new line: a longer word would not fit there either.
         if is_word and column and column + len(piece) > columns:
             row += 1
             column = 0

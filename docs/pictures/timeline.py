@@ -51,9 +51,12 @@ def draw(data):
     """Return the picture; `data` is not needed."""
     cost = K * C + M  # of a round
     total = len(WRITTEN) * cost
+    plain_bars = []
+    for n in range(N_TOKENS):
+        plain_bars += span(n, 1, PLAIN, "blue_bar", "+1")
     parts = [text(EDGE, 34, "Eight tokens, in the time of target passes", "bold"),
              text(EDGE, PLAIN - 10, "plain: a pass for every token"),
-             *(bar for n in range(N_TOKENS) for bar in span(n, 1, PLAIN, "blue_bar", "+1")),
+             *plain_bars,
              text(EDGE, SPECULATIVE - 10, "speculative:"),
              text(EDGE + 106, SPECULATIVE - 10, "4 draft steps (grey), then one pass", "muted"),
              *round_bars(), *axis(),

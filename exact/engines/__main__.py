@@ -1,11 +1,12 @@
-"""Run the verifiers that engines ship, by calling the installed packages themselves.
+"""Check whether the verifiers of installed engines are exact, by calling the engines.
 
     python -m exact.engines                  # all engines that are installed; takes minutes
     python -m exact.engines --only vllm      # one engine
 
 An engine is enumerated or sampled. Enumeration computes the distribution of K + 1 tokens on the
-toys of exact/toys.py: the engine writes one round, and the target writes the tokens after it. Whole
-programs (programs.py) are sampled. requirements/verifiers.txt says how to install the packages.
+toys of exact/toys.py: the engine writes one round, and the target writes the tokens after it.
+Whole programs (programs.py) are sampled. requirements/verifiers.txt says how to install the
+packages.
 """
 
 import datetime
@@ -48,7 +49,8 @@ class Engine(NamedTuple):
     load        imports what the engine needs; ImportError or OSError if it is not installed
     settings    {what guesses, in words: a function}. The function of an enumerated engine returns
                 the tokens of one round, (x, rng, draft, target, K) -> ids. The function of a
-                sampled engine gets a folder for its files; it returns write_text(seed) -> tokens
+                sampled engine gets a folder for its files; it returns write_text(seed) ->
+                tokens
     rounding    an enumerated engine with a distance below it is exact
     """
 
@@ -70,13 +72,14 @@ ENGINES = {  # package: Engine
         "drawn, with their rows": partial(transformers_round, guess=guess),
         "argmax, with softmax rows": partial(transformers_round, guess=argmax),
         "drawn, `assistant_ensemble_weight` 0.5":
-            partial(transformers_round, guess=guess, assistant_ensemble_weight=0.5)}, 1e-12),
+            partial(transformers_round, guess=guess, assistant_ensemble_weight=0.5)},
+        rounding=1e-12),
     "mlx-lm": Engine(partial(load_modules, "mlx_lm.generate"), {
-        "drawn by its sampler": mlx_round}, 1e-6),
+        "drawn by its sampler": mlx_round}, rounding=1e-6),
     "sglang": Engine(load_sglang, {
         "drawn": round_by_kernel(sglang_kernel),
         "drawn, block verification": round_by_kernel(sglang_kernel, block_verification=True)},
-        1e-5),
+        rounding=1e-5),
     "vllm": Engine(load_vllm, {
         "v1/sample: drawn": round_by_kernel(vllm_sample),
         "v1/sample: one-hot": round_by_kernel(vllm_sample, one_hot=True),
@@ -85,7 +88,8 @@ ENGINES = {  # package: Engine
         "v1/worker/gpu: drawn, block verification":
             round_by_kernel(vllm_gpu, block_verification=True),
         "v1/worker/gpu: one-hot, block verification":
-            round_by_kernel(vllm_gpu, one_hot=True, block_verification=True)}, 1e-5),
+            round_by_kernel(vllm_gpu, one_hot=True, block_verification=True)},
+        rounding=1e-5),
     "xllamacpp": Engine(partial(load_modules, "xllamacpp", "gguf"), {
         "none (no draft)": partial(llama_cpp, with_draft=False),
         "its most probable": llama_cpp,
@@ -144,7 +148,8 @@ def sampled_lines(package: str) -> Iterator[list[str]]:
     """Yield the table lines of a sampled engine; settings with equal verdicts share a line."""
     settings = defaultdict(list)  # {verdict: [(settings in words, distance), ..]}
     for words, start in ENGINES[package].settings.items():
-        # errors are ignored, because an engine may hold its files open when the folder is removed
+        # errors are ignored, because an engine may hold its files open when the folder is
+        # removed
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             write_text = start(Path(folder))
             distance = programs.sampled_distance(write_text)
@@ -177,7 +182,8 @@ def main(argv: list[str] | None = None) -> None:
     """Print the tables of the installed engines, and why each other engine is left out."""
     parser = Parser("python -m exact.engines", description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", choices=ENGINES, metavar="ENGINE",
-                        default=[*ENGINES], help=", ".join(ENGINES))
+                        default=[*ENGINES],
+                        help=f"run only these: {', '.join(ENGINES)}")
     only = parser.parse_args(argv).only
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
     reasons = {package: reason_to_leave_out(ENGINES[package].load) for package in only}

@@ -2,11 +2,11 @@
 
 exact/law.py calls a function with intervals instead of numbers, but a compiled kernel needs
 numbers. A test of guesses compares each uniform with thresholds. So its outcome is constant on
-boxes, for example on u_0 < 0.3 and 0.5 <= u_1 < 1, and the probability of an outcome is the volume
-of its boxes. `find_boxes` of exact/oracle.py finds the boxes. It tries few points here, because one
-call of a kernel may take 10 ms.
+boxes, for example on u_0 < 0.3 and 0.5 <= u_1 < 1, and the probability of an outcome is the
+volume of its boxes. `find_boxes` of exact/oracle.py finds the boxes. It tries few points here,
+because one call of a kernel may take 10 ms.
 
-    cell       integers i below GRID, one per uniform: uniform i / GRID up to (i + 1) / GRID
+    cell       an integer i below GRID for each uniform, which is from i / GRID to (i + 1) / GRID
     point      the middle of a cell: the uniforms (i + 0.5) / GRID
     outcome    point -> what the function returns for these uniforms
 """
@@ -80,8 +80,8 @@ def widths(outcome: Callable[[float], Hashable]) -> dict[Any, float]:
 def race_distribution(winner: Callable[[Point], int], n: int) -> np.ndarray:
     """Return the distribution of argmax(weights / E) for independent standard exponentials E.
 
-    This distribution is weights / sum(weights). The weights are inside a kernel, which can only be
-    asked for the winner at given speeds 1 / E: `winner(speeds)` is argmax(weights * speeds).
+    This distribution is weights / sum(weights). The weights are inside a kernel, which can only
+    be asked for the winner at given speeds 1 / E: `winner(speeds)` is argmax(weights * speeds).
 
     1. At equal speeds the winner is the token with the largest weight, `first`.
     2. Give `first` the speed u, one other token the speed 1, and all other tokens the speed 0. The

@@ -4,8 +4,8 @@ transformers   _speculative_sampling of generation/utils.py
 mlx-lm         speculative_generate_step of generate.py
 
 The engines' random calls are replaced by calls of the rng of exact/law.py, which takes every
-outcome in turn. Both functions return the tokens of one round. The toys' rows depend on the last
-token alone, so the engines' caches are not tested.
+outcome in turn. Both functions return the tokens of one round. The toys' rows depend on the
+last token alone, so the engines' caches are not tested.
 """
 
 from unittest import mock
@@ -85,5 +85,7 @@ def mlx_round(x, rng, draft: Model, target: Model, K):
     ids = []
     for token, _, from_draft in tokens:
         ids.append(int(token))
-        if not from_draft:  # the first token that is not a guess ends the round
+        # the first token that is not a guess ends the round; every round has one, the
+        # replacement or the bonus token
+        if not from_draft:
             return ids

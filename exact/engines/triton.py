@@ -1,8 +1,8 @@
 """Run the Triton kernels of SGLang and vLLM by Triton's interpreter, which needs no GPU.
 
 The installed file is run unchanged. Its imports from its own package are replaced, so it needs
-neither a GPU nor the package's many dependencies. The random numbers are arguments of the kernel
-here, and every outcome is enumerated (boxes.py):
+neither a GPU nor the package's many dependencies. The random numbers are arguments of the
+kernel here, and every outcome is enumerated (boxes.py):
 
     uniforms   one uniform per guess, which decides whether the guess is accepted
     ids_at     uniforms -> the tokens of a round: the accepted guesses and the last token
@@ -64,8 +64,8 @@ def as_tuples(rows):
 def kernel_round(x, rng, draft, target, K, bind, one_hot=False):
     """Return the tokens of one round: guesses drawn by this project, tested by a kernel.
 
-    With `one_hot` the guesses are the draft's most probable tokens, and the kernel gets no rows of
-    the draft.
+    With `one_hot` the guesses are the draft's most probable tokens, and the kernel gets no rows
+    of the draft.
     """
     make_guesses = best if one_hot else guess
     guesses, p_draft = make_guesses(x, K, rng, draft)
@@ -170,13 +170,16 @@ def sglang_kernel(guesses, p_draft, p_target, block_verification=False):
 
 # ---- vLLM, v1/sample: the kernels rejection_random_sample and sample_recovered_tokens
 
-# vLLM's file starts a kernel in two steps: a function `dispatch` gets the tensors, and returns the
-# grid and the constants of the call; vLLM's launcher then calls the kernel with the tensors by
-# position. The launcher below replaces it, and passes the tensors by name: the kernel's parameter
-# `x_ptr` gets the argument `x` of dispatch.
+# vLLM's file starts a kernel in two steps: a function `dispatch` gets the tensors, and returns
+# the grid and the constants of the call; vLLM's launcher then calls the kernel with the tensors
+# by position. The launcher below replaces it, and passes the tensors by name: the kernel's
+# parameter `x_ptr` gets the argument `x` of dispatch.
 
 def launcher(kernel, warmup_inputs):
-    """Return a decorator of `dispatch`, which makes it a function that starts the kernel."""
+    """Return a decorator of `dispatch`, which makes it a function that starts the kernel.
+
+    vLLM's file also passes `warmup_inputs`, which only vLLM's launcher needs.
+    """
     def decorate(dispatch):
         def launch(*args, **kwargs):
             arguments = inspect.signature(dispatch).bind(*args, **kwargs).arguments
@@ -203,8 +206,8 @@ def load_vllm_sample():
 def vllm_sample(guesses, p_draft, p_target):
     """Return vLLM's kernels, which draw a replacement by a race of exponentials.
 
-    The bonus token is an argument: in vLLM a different function has drawn it before. Here it is a
-    number outside the vocabulary, which shows that all guesses were accepted.
+    The bonus token is an argument: in vLLM a different function has drawn it before. Here it is
+    a number outside the vocabulary, which shows that all guesses were accepted.
     """
     import torch
 
@@ -253,8 +256,8 @@ def load_vllm_gpu():
     logits      set by a run: the logits of the last token's distribution
 
     vLLM's gumbel_block_argmax would add Gumbel noise to these logits and return the best token.
-    Its replacement stores them, and adds no noise. Triton's interpreter has no log1p, so log1p is
-    replaced too.
+    Its replacement stores them, and adds no noise. Triton's interpreter has no log1p, so log1p
+    is replaced too.
     """
     noise = SimpleNamespace(uniforms=(), logits=None)
 
@@ -266,6 +269,8 @@ def load_vllm_gpu():
         noise.logits = logits.handle.data  # the NumPy array of the interpreter's tensor
         return tl.max(logits, axis=0, return_indices=True)
 
+    # spec_step_seed is replaced by a function that changes no seed, because `uniform` reads no
+    # seed
     log1p = SimpleNamespace(log1p=lambda x: tl.log(1 + x))
     scope = names_of_file(
         "vllm", "vllm/v1/worker/gpu/spec_decode/rejection_sampler_utils.py",

@@ -1,4 +1,4 @@
-"""Compute how far verification rules, used or discussed in public, are from the target.
+"""Compute how far public verification rules are from the target's distribution.
 
     python -m exact.rules                      the tables of docs/wild.md, on toy A
     python -m exact.rules --group NAME         one of these tables: "the test", "the rows", ..
@@ -27,21 +27,23 @@ from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
 
 ROUNDING = 1e-12  # nats: a smaller divergence is rounding
-ERROR = 1e-6  # the probability that the texts in the column "texts" do not show the rule
+ERROR = 1e-6  # the probability that a wrong rule is not seen in as many texts as the column says
 
 
 def texts_needed(found: Found) -> str:
     """Return how many texts show the rule with probability 1 - ERROR; "-" for an exact rule.
 
-    One text that the target cannot write shows the rule. If the rule writes no such text, the best
-    test needs about log(1 / ERROR) / KL texts, where KL is the divergence of the rule's texts from
-    the target's (Stein's lemma).
+    One text that the target cannot write shows the rule. If the rule writes no such text, the
+    best test needs about log(1 / ERROR) / KL texts, where KL is the divergence of the rule's
+    texts from the target's (Stein's lemma).
     """
     impossible = sum(p for text, p in found.texts.items() if text not in found.wanted)
+    # every text of the rule is impossible, so the first one shows it; log1p(-1) does not exist
     if impossible == 1:
         return "1"
     if impossible:
-        # the target can write all of n texts with probability (1 - impossible)^n: ERROR for this n
+        # n texts show nothing if each is one that the target can write. This has probability
+        # (1 - impossible)^n, which is ERROR for n = log(ERROR) / log(1 - impossible)
         return f"{ceil(log(ERROR) / log1p(-impossible)):,}"
     # KL: the mean over the rule's texts of log(the rule's probability / the target's)
     nats = sum(p * log(p / found.wanted[text]) for text, p in found.texts.items() if p)
@@ -88,22 +90,23 @@ def distances_table(rules: Sequence, words: Sequence[str], enumerated: Callable,
     return markdown_table(["rule", "exact?", *DISTANCES, *columns], lines)
 
 
+def where_met(rule: Rule) -> str:
+    """Return the links of a rule, then the links to where this exact rule was called inexact."""
+    links = [rule.seen] if rule.seen else []
+    links += [f"doubted in {where}" for name, _, where in ALARMS if name == rule.name]
+    return "; ".join(links)
+
+
 COLUMNS: Columns = {
     "tokens/round": lambda rule, toy: f"{float(tokens_per_round(rule.name, toy, 3)):.3f}",
     "texts": lambda rule, toy: texts_needed(enumerated_rule(rule.name, toy, 3)),
+    # the links of a rule are equal for all toys
     "used, asked about or fixed in": lambda rule, toy: where_met(rule)}
 
 
 def rules_table(words: Sequence[str]) -> str:
     """Return the table of the rules with one of the words, on all toys."""
     return distances_table(register.RULES, words, enumerated_rule, COLUMNS)
-
-
-def where_met(rule: Rule) -> str:
-    """Return the links of a rule, then the links to where this exact rule was called inexact."""
-    links = [rule.seen] if rule.seen else []
-    links += [f"doubted in {where}" for name, _, where in ALARMS if name == rule.name]
-    return "; ".join(links)
 
 
 def group_table(name: str) -> str:
@@ -151,6 +154,7 @@ def rows_of_file(path: Path) -> str:
     if in_file.step or in_file.decoder:
         raise RuleError("need a function guess or verify; for a step or a DECODER: "
                         f"python -m exact.judge {path} --all")
+    # "exact" is a first value, until the distances of the rule are known
     mine = Rule(str(path), in_file.guess or speculative.guess,
                 checked_verify(in_file.verify or speculative.verify), exact=True)
     largest = max(found_of(mine, "A", K).distance for K in (1, 2, 3))
@@ -165,8 +169,9 @@ def rows_of_file(path: Path) -> str:
         return enumerated_rule(name, toy, K)
 
     def mean_tokens(rule, toy):
-        mean = my_tokens if rule is mine else tokens_per_round(rule.name, toy, 3)
-        return f"{float(mean):.3f}"
+        if rule.name == mine.name:
+            return f"{float(my_tokens):.3f}"
+        return f"{float(tokens_per_round(rule.name, toy, 3)):.3f}"
 
     return distances_table([mine, *rules], (), enumerated, {"tokens/round": mean_tokens})
 
@@ -188,6 +193,7 @@ def law_of_round(rule: Rule, toy: str, x: tuple[int, ...], k: int) -> dict:
 
 def found_of(rule: Rule, toy: str, K: int) -> Found:
     """Return the distribution of K + 1 tokens by a rule that may depend on the whole text."""
+    # texts of K + 1 new tokens, from rounds with K guesses at most
     texts = composed_law(X, lambda x, k: law_of_round(rule, toy, tuple(x), k), K + 1, K)
     return Found(toy, K, texts, text_law(X, TOYS[toy][1], K + 1))
 
@@ -209,21 +215,22 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m exact.rules", description=__doc__.split("\n")[0],
                     formatter_class=Help)
     parser.add_argument("words", nargs="*", metavar="WORD",
-                        help="show the rules whose name has one of these words, on all toys; "
-                        "FILE.py shows your rule and the register, on toy A")
+                        help="show the rules whose name contains one of these words, on all "
+                        "toys; FILE.py: show your rule and all registered rules, on toy A")
     table = parser.add_mutually_exclusive_group()
     table.add_argument("--alarms", action="store_true",
                        help="show the rules that were called inexact in public but are exact")
     table.add_argument("--settings", action="store_true",
-                       help="show the rules on penalties, masks and stop tokens instead")
+                       help="show the rules for penalties, masks and stop tokens")
     table.add_argument("--group", choices=[*register.GROUPS],
-                       help="show the exact rules, or those in which this is wrong")
+                       help="show only this group: the exact rules, or rules with this fault")
     args = parser.parse_args(argv)
     if args.words and (args.alarms or args.group):
         flag = "--alarms" if args.alarms else "--group"
         raise ValueError(f"{flag} shows all its rules: leave out {args.words[0]}")
-    # words are looked up in the rules of the table that is shown
-    if len(args.words) == 1 and args.words[0].endswith(".py") and not args.settings:
+    is_file = len(args.words) == 1 and args.words[0].endswith(".py") and not args.settings
+    # words, unless they are a file, are looked up in the rules of the table that is shown
+    if is_file:
         text = text_of_file(Path(args.words[0]))
     elif args.alarms:
         text = alarms_table()

@@ -8,10 +8,10 @@ A batch has B rounds with K guesses each, over a vocabulary of V tokens:
     tokens     [B, K + 1]       the accepted guesses, the last token, then -1: [5, 7, 2, -1] is a
                                 round of K = 3 with the guesses 5 and 7 accepted
 
-EXACT and WRONG are {name of a rule: its function}. exact/oracle.py is tested with these functions,
-and benchmarks/power.py runs the tests of engines on them. A test here is the batched form of the
-test with the same name in exact/rules/verifiers.py, and has the same parts. Rules about the way to
-guess are left out, because the guesses are arguments here.
+EXACT and WRONG are {name of a rule: its function}. exact/oracle.py is tested with these
+functions, and benchmarks/power.py runs the tests of engines on them. A test here is the batched
+form of the test with the same name in exact/rules/verifiers.py, and has the same parts. Rules
+about the way to guess are left out, because the guesses are arguments here.
 """
 
 from functools import partial
@@ -26,8 +26,8 @@ from exact.toys import best
 from speculative import guess, verify
 from variants.match import match_verify
 
-# for np.pad: one row of zeros is put after the K rows of p_draft. The residual of p_target's row K
-# is then this row itself, from which the bonus token is drawn
+# for np.pad: one row of zeros is put after the K rows of p_draft. The residual of p_target's
+# row K is then this row itself, from which the bonus token is drawn
 PAD_ROW = ((0, 0), (0, 1), (0, 0))
 
 
@@ -42,6 +42,7 @@ def draw(weights, uniforms):  # [.., V], [..] -> [..]
     """Return the token in whose interval the uniform is."""
     cumulative = weights.cumsum(axis=-1)
     total = cumulative[..., -1:]
+    # where all weights are 0, 1 stands for the total, so that nothing is divided by 0
     ends = cumulative / np.where(total > 0, total, 1)
     # the token is the number of interval ends at or below the uniform
     return (uniforms[..., None] >= ends).sum(axis=-1)
@@ -76,7 +77,7 @@ def last_passed(passed):  # [B, K] -> [B]
 def probabilities(guesses, p_draft, p_target):  # -> [B, K], [B, K]
     """Return the target's and the draft's probabilities of the guesses, to be divided.
 
-    A draft's probability of 0 is returned as 1.
+    A draft's probability of 0 is returned as 1, so that nothing is divided by 0.
     """
     targets = at(p_target[:, :-1], guesses)  # row K follows all guesses
     drafts = at(p_draft, guesses)
@@ -121,7 +122,8 @@ def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_res
     guesses = np.maximum(guesses, 0)
 
     tests = uniforms[:, :1] if numbers == "one" else uniforms[:, :K]
-    accepted = tests < p_accept(*probabilities(guesses, p_draft, scaled(p_target)))
+    targets, drafts = probabilities(guesses, p_draft, scaled(p_target))
+    accepted = tests < p_accept(targets, drafts)
     n = np.minimum(n_leading(accepted), k)
 
     weights = last_weights(guesses, p_draft, p_target, n, k, replace, bonus)
@@ -239,9 +241,11 @@ def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest, shares=shar
     """
     K = guesses.shape[1]
     share = shares(guesses, p_draft, p_target)
-    # weights[:, n] are for the token after n guesses; PAD_ROW makes weights[:, K] the target's row
+    # weights[:, n] are for the token after n guesses. The draft has no row K; PAD_ROW is a row
+    # of zeros, so weights[:, K] are the target's row times the share, which `draw` normalises
     weights = np.maximum(share[..., None] * p_target - np.pad(p_draft, PAD_ROW), 0)
-    p_accept = p_block(weights[:, :K].sum(axis=-1), share, at(p_draft, guesses), rest)
+    mass = weights[:, :K].sum(axis=-1)
+    p_accept = p_block(mass, share, at(p_draft, guesses), rest)
     n = last_passed(uniforms[:, :K] < p_accept)
     return written(guesses, n, draw(weights[np.arange(len(n)), n], uniforms[:, K]))
 
@@ -253,8 +257,9 @@ def p_block(mass, share, p_guess, rest):  # [B, K], [B, K + 1], [B, K] -> [B, K]
     """
     K = mass.shape[1]
     divisor = rest(mass, share[:, :K], p_guess)
-    # 0 / 0 means that the share is 1 and the rows are equal. Then n + 1 guesses pass in any case,
-    # so this test has no effect; its probability is set to 1
+    # 0 / 0 in the right rule means that share n is 1 and that both models have the same row n.
+    # Then share n + 1 is 1 too, and n + 1 guesses always pass. So the test of n guesses has no
+    # effect, and its probability is set to 1
     safe_divisor = np.where(divisor > 0, divisor, 1)
     p_fewer = np.where(divisor > 0, mass / safe_divisor, 1)  # column n: n guesses, n < K
     # n = 0 needs no test, so column 0 is dropped; n = K passes with probability share[K]
@@ -290,7 +295,7 @@ PARTS = {  # {a part of a test of one round: the same part for a batch}; other p
     verifiers.capped_at_maxima: capped_at_maxima}
 COUNTS = {  # {a way to guess: the function that returns how many guesses are tested}
     guess: all_of,
-    best: all_of,  # the guesses of these rules are drawn too, when the oracle makes them
+    best: all_of,  # for argmax guesses; but the oracle draws the guesses of every rule
     ways.stop_before: before_unsure_row,
     ways.drop_improbable: before_unsure_guess,
     ways.planned: n_planned}
@@ -304,7 +309,8 @@ def function_and_settings(function):
 def batched_rules(exact):
     """Return {name: test of a batch} of the exact rules, or of the others.
 
-    A rule is left out if it is about how guesses are made, because a batch is given its guesses.
+    A rule is left out if it is about how guesses are made, because a batch is given its
+    guesses.
     """
     tests = {}
     for rule in RULES:
@@ -317,6 +323,7 @@ def batched_rules(exact):
             continue
 
         settings = {name: PARTS.get(part, part) for name, part in settings.items()}
+        # only `chain` and `match` have the argument n_tested; no other test needs it
         if COUNTS[way] is not all_of:
             settings["n_tested"] = partial(COUNTS[way], **way_settings)
         tests[rule.name] = partial(TESTS[test], **settings)

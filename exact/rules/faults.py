@@ -4,8 +4,8 @@
     FAULTS    {line: what is written instead}, by hand
     SWAPS     {piece of a line: other pieces}, tried at each occurrence in each line
 
-`mutants()` returns {"line -> other line": verifier}. Most of these verifiers are wrong. Some are
-right (for example `<=` instead of `<`), and some are right with one guess only.
+`mutants()` returns {"line -> other line": verifier}. Most of these verifiers are wrong. Some
+are right (for example `<=` instead of `<`), and some are right with one guess only.
 tests/test_faults.py lists the right ones, and checks the list on many other toys.
 """
 
@@ -101,6 +101,7 @@ FAULTS = {
         "ratio = (p / q).clip(0.01)",
         "ratio = (p / q).clip(0.05)",
         "ratio = (p / q).clip(max=0.99)",
+        # log 0 is replaced: by 0 in the difference, so that the ratio is 1, then by log 0.001
         "ratio = np.exp(np.nan_to_num(np.log(p) - np.log(q), neginf=0))",
         "ratio = np.exp(np.nan_to_num(np.log(p), neginf=np.log(1e-3)) - np.log(q))",
         "ratio = np.where(p == 0, 1, p / q)",
@@ -149,6 +150,7 @@ FAULTS = {
         "accepted = (tests < ratio) & (p > 0.05)",
         "accepted = (tests < ratio) & (p > 0)",
         "accepted = (tests < ratio) | (guesses == rows.argmax(axis=-1))",
+        # a rare fault: a guess unlike the first guess is also rejected by a uniform up to 0.001
         "accepted = (tests < ratio) & ((guesses == guesses[:, :1]) | (tests > 0.001))",
     ],
     "n = accepted.cumprod(axis=1).sum(axis=1)": [
@@ -159,6 +161,7 @@ FAULTS = {
         "n = np.minimum(accepted.cumprod(axis=1).sum(axis=1), K - 1)",
         "n = accepted.cumprod(axis=1).sum(axis=1) * (B > 1)",
         "n = accepted.cumprod(axis=1).squeeze().sum(axis=-1)",
+        # m is the number of guesses up to the last accepted one: first n = K - m, then n = m
         "n = K - np.logical_or.accumulate(accepted[:, ::-1], axis=1)[:, ::-1].sum(axis=1)",
         "n = np.logical_or.accumulate(accepted[:, ::-1], axis=1).sum(axis=1)",
     ],

@@ -86,14 +86,15 @@ def best_of_two(x, k, rng, draft, target):
     rows that are returned are wrong: they are the draft's.
     """
     guesses, p_draft = [], []
-    # of the tokens so far, as best_row needs them
+    # the mass and `below` of the tokens so far; variants/multipath.py defines both
     mass = 1
     below = 0
     for _ in range(k):
         text = x + guesses
         row = draft(text, 1)[-1]
         order = worst_first(row, target(text, 1)[-1])
-        row_of_better, below_token = best_row(row, order, mass, below, 2)  # 2 paths
+        # below_token[token]: `below` of the tokens so far and this token
+        row_of_better, below_token = best_row(row, order, mass, below, n_paths=2)
         token = sample(row_of_better, rng)
         guesses.append(token)
         p_draft.append(row)
@@ -106,8 +107,8 @@ def two_best_paths(x, k, rng, draft):
     """Return the tree of two paths of k most probable tokens, which part at the second token.
 
     The first path has the draft's best token everywhere. The second path has the first path's
-    first token, then the draft's second best token, then best tokens again. If k is 1, the second
-    path is the second best token alone.
+    first token, then the draft's second best token, then best tokens again. If k is 1, the
+    second path is the second best token alone.
     """
     def extended(path):
         """Return the path with the draft's best tokens up to k tokens."""
@@ -153,7 +154,10 @@ def stop_before(x, k, rng, draft):
 
 
 def drop_improbable(x, k, rng, draft, guess: DraftGuess = guess, extra=0):
-    """Drop the first guess with a low draft probability and all later ones, except `extra`."""
+    """Drop the first guess with a low draft probability, and all guesses after it.
+
+    The first `extra` of these guesses are not dropped.
+    """
     guesses, p_draft = guess(x, k, rng, draft)
     # the confidence is read from unchanged rows, because p_draft may be one-hot
     confident = [is_confident(row[token])

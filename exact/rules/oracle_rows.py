@@ -3,11 +3,11 @@
     python -m exact.rules.oracle_rows                      KNOWN, for the file's toys; seconds
     python -m exact.rules.oracle_rows --search 50 --V 3    try 50 random pairs of toys; an hour
 
-KNOWN is computed by exact/law.py from the rules of the register, row by row and on Fractions. No
-code of the oracle is used. A search measures the distances of wrong verifiers on random toys: the
-wrong rules in batched.py and the mutants in faults.py, with 1, 2 and 3 guesses. Each distance is
-divided by the same verifier's distance on the oracle's toys. A pair of toys is as good as the
-smallest of these quotients.
+KNOWN is computed by exact/law.py from the rules of the register, row by row and on Fractions.
+No code of the oracle is used. A search measures the distances of wrong verifiers on random
+toys: the wrong rules in batched.py and the mutants in faults.py, with 1, 2 and 3 guesses. Each
+distance is divided by the same verifier's distance on the oracle's toys. A pair of toys is as
+good as the smallest of these quotients.
 """
 
 from fractions import Fraction
@@ -105,9 +105,9 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
 
     1. The first m tokens of a text, a start, have probability p under the target and q under the
        rule. In n rounds a start has some frequency.
-    2. Choose a number a between p and q. A frequency of a or beyond (seen from p) is an alarm if
-       n KL(a, p) >= log(2 events / false_alarm), which is `surprise_limit`.
-    3. The rule's frequency is beyond a, except with probability ERROR, if
+    2. Choose a number a between p and q. A frequency of a, or on the other side of a than p, is an
+       alarm if n KL(a, p) >= log(2 events / false_alarm), which is `surprise_limit`.
+    3. The rule's frequency is such a frequency, except with probability ERROR, if
        n KL(a, q) >= log(1 / ERROR). This is Chernoff's bound.
     4. So n is the larger of log(2 events / false_alarm) / KL(a, p) and log(1 / ERROR) / KL(a, q).
        It is smallest at the a for which both are equal.
@@ -136,7 +136,8 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
         # alarm / KL(a, p) > miss / KL(a, q), written so that no divergence of 0 divides
         return coin_divergence(a, p) / alarm < coin_divergence(a, q) / miss
 
-    # near p the alarm needs more rounds than the rule's frequency, and near q it needs fewer
+    # for a near p step 2 needs more rounds than step 3, and for a near q it needs fewer. The a
+    # of step 4 is between them
     a, _ = bisected(p, q, alarm_is_harder)
     return ceil((alarm / coin_divergence(a, p)).min())
 
@@ -170,15 +171,18 @@ def random_toys(V, rng):
 
     All rows are random, except three rows of each toy. In the first toy the special rows are:
     one-hot for the draft; equal in both models; and a row with a token that only the target can
-    write. In the second toy they are: nearly equal, and both peaked; a row with a token that only
-    the draft can write; and peaked for the target alone.
+    write. In the second toy they are: nearly equal, and both peaked; a row with a token that
+    only the draft can write; and peaked for the target alone.
     """
     toys = []
-    for special in ("one-hot, equal, target's token", "near, draft's token, peak"):
+    first_toy = ("one-hot", "equal", "target's token")
+    second_toy = ("near", "draft's token", "peak")
+    for kinds in (first_toy, second_toy):
         draft = np.array([random_row(V, rng, 30) for _ in range(V + 1)])
         target = np.array([random_row(V, rng, 30) for _ in range(V + 1)])
-        # row 0 follows NOTHING and stays random; each kind changes the row after a different token
-        for row, kind in zip(1 + rng.permutation(V), special.split(", ")):
+        # row 0 follows NOTHING and stays random; each kind changes the row after a different
+        # token
+        for row, kind in zip(1 + rng.permutation(V), kinds):
             token, other = rng.permutation(V)[:2]
             if kind == "one-hot":
                 draft[row] = 1000 * np.eye(V, dtype=int)[token]
@@ -282,7 +286,7 @@ def main(argv=None):
     parser.add_argument("--search", type=natural, metavar="N",
                         help="try N random pairs of toys")
     parser.add_argument("--V", type=int, choices=[*oracle.TOYS],
-                        help="tokens in the vocabulary of these toys (default: 3)")
+                        help="size of the vocabulary of these toys (default: 3)")
     args = parser.parse_args(argv)
     if args.V and not args.search:
         parser.error("--V needs --search")

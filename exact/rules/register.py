@@ -5,8 +5,8 @@
     RULES      the rules of all groups
     ALARMS     rules that were called inexact in public, and are exact
 
-The distance of a rule is the total variation between two distributions of K + 1 tokens: the tokens
-that speculative_step writes with the rule, and the target's own tokens. All outcomes are
+The distance of a rule is the total variation between two distributions of K + 1 tokens: the
+tokens that speculative_step writes with the rule, and the target's own tokens. All outcomes are
 enumerated, on Fractions, so an exact rule has distance 0 without rounding. settings.py has the
 rules that need more than one round.
 """
@@ -78,7 +78,8 @@ HSD_HEAD = "b8575e2ad42bcf2b32d0c6f3481eb49099453f33"
 MLX_SWIFT = "ml-explore/mlx-swift-lm"
 RTP_LLM = commit("alibaba/rtp-llm", "d5290e7b5214d61a97a6e8c8169695861063e415")
 
-# a test in which p_accept reads p_target / its maximum; the replacement is drawn from the target
+# a test in which p_accept reads p_target / its maximum; the replacement is drawn from the
+# target
 scaled_chain = partial(chain, scaled=verifiers.by_the_best, replace=verifiers.from_target)
 
 
@@ -94,6 +95,7 @@ EXACT_RULES = [
     Rule("ratio test, no bonus token", guess, verifiers.no_bonus, True,
          file_at("duoan/TorchCode", "3c89f7938804076427e3329fbddaf58b7283c4f1",
                  "solutions/34_speculative_decoding_solution.ipynb", "TorchCode, an exercise")),
+    # in the next three rules, whether guess t is tested depends on the guesses before it alone
     Rule("stop before drawing from a low-confidence row", stop_before, verify, True),
     Rule("stop after a low-confidence guess, which is tested",
          partial(drop_improbable, extra=1), verify, True, paper("SpecDec++", "2405.19715")),
@@ -268,7 +270,7 @@ def round_law(name: str, toy: str, last: int, k: int) -> dict:
 def enumerated_rule(name: str, toy: str, K: int) -> Found:
     """Return the distribution of the K + 1 tokens that a rule writes on a toy, round by round."""
     # `last` is enough of the text: a toy's rows depend on the last token alone, and no rule
-    # remembers earlier rounds
+    # remembers earlier rounds. A text has K + 1 new tokens, and a round has K guesses at most
     texts = composed_law(X, lambda x, k: round_law(name, toy, x[-1], k), K + 1, K)
     _, target = TOYS[toy]
     return Found(toy, K, texts, text_law(X, target, K + 1))

@@ -2,11 +2,11 @@
 
     python -m exact.rules --settings [WORDS]
 
-A setting (a penalty, a mask, a minimum length) changes a row of the target, and the change depends
-on the new tokens before this row. The engine keeps these tokens on a record. In a round it
-computes the rows of all positions at once, before it is known which guesses are accepted. So an
-engine can give the wrong tokens to the setting, and can put the wrong tokens on record. A rule has
-these functions:
+A setting (a penalty, a mask, a minimum length) changes a row of the target, and the change
+depends on the new tokens before this row. The engine keeps these tokens on a record. In a round
+it computes the rows of all positions at once, before it is known which guesses are accepted. So
+an engine can give the wrong tokens to the setting, and can put the wrong tokens on record. A
+rule has these functions:
 
     setting    (row, tokens) -> the weights of the next token, given the new tokens before it
     given      (record, guesses, t) -> the tokens that the setting is given for row t;
@@ -18,8 +18,9 @@ these functions:
                under(row, guesses) is the row under the setting after these guesses
 
 The record holds the new tokens of the text, if the engine is right. Guesses are drawn from the
-draft's rows without the setting, unless `propose` says otherwise, and the ratio test tests them.
-Texts have four new tokens, or end with a stop token. All outcomes are enumerated, on Fractions.
+draft's rows without the setting, unless `propose` says otherwise, and the ratio test tests
+them. Texts have four new tokens, or end with a stop token. All outcomes are enumerated, on
+Fractions.
 """
 
 from collections import defaultdict
@@ -108,6 +109,7 @@ def last_twice(record, guesses, t):
     if t == 0:
         return tokens
     last = record[-1:]  # one token, or none in the first round
+    # the penalty counts tokens in any order, so the second copy can come first
     return (*last, *tokens)
 
 
@@ -169,7 +171,7 @@ class SettingRule(NamedTuple):
     cut: Cut = until_stop
     stop: tuple[int, ...] = ()
     propose: Propose = draft_alone
-    seen: str = ""  # links to where an engine does so
+    seen: str = ""  # links to where an engine does so (a setting's argument `seen` is tokens)
 
 
 def sglang_link(path: str, name: str) -> str:

@@ -93,8 +93,8 @@ def from_others(token, p_target, p_draft, p_next):
 def from_same_race(token, p_target, p_draft, p_next):
     """Return the distribution of a replacement that is drawn with the guess's random numbers.
 
-    The random numbers E are standard exponentials, one per token (-log E are Gumbel numbers). The
-    guess g is argmin E / p_draft, and the replacement is argmin E / residual. Call E[x] /
+    The random numbers E are standard exponentials, one per token (-log E are Gumbel numbers).
+    The guess g is argmin E / p_draft, and the replacement is argmin E / residual. Call E[x] /
     residual[x] the arrival of token x: the first token to arrive is the replacement.
 
     1. T = E[g] / p_draft[g] is the smallest of all E / p_draft. So T is a standard exponential,
@@ -103,12 +103,14 @@ def from_same_race(token, p_target, p_draft, p_next):
        p_draft[x] T plus a new standard exponential.
     3. Divide by residual[x]: the arrival is start[x] T plus an exponential of rate residual[x],
        with start[x] = p_draft[x] / residual[x].
-    4. The rejected g is not in the residual, so two of three tokens can arrive: `first`, which has
-       the smaller start, and `later`. Let gap be the difference of their starts.
-    5. `first` has not arrived when `later` starts with probability exp(-residual[first] gap T).
-       The mean of this probability over T is 1 / (1 + residual[first] gap).
-    6. From then on the rates are residual[first] and residual[later], which sum to 1. So `later`
-       is the next to arrive with probability residual[later].
+    4. The toys have three tokens, and the rejected g is not in the residual. So at most two tokens
+       can arrive: `first`, which has the smaller start, and `later`. Let gap be the difference
+       of their starts.
+    5. `first` runs alone for the time gap T, at the rate residual[first]. It does not arrive in
+       this time with probability exp(-residual[first] gap T). The mean of this probability over
+       T is 1 / (1 + residual[first] gap).
+    6. If it has not arrived, both run, at the rates residual[first] and residual[later], which sum
+       to 1. So `later` then arrives before `first` with probability residual[later].
     """
     rates = residual(p_target, p_draft)
     # the smallest start first
@@ -145,14 +147,16 @@ def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual
         # guess t is rejected
         weights = replace(token, p_target[t], p_draft[t], p_target[t + 1])
         if numbers == "twice":
-            # token i has the interval from ends[i - 1] to ends[i]: the first end above u is drawn
+            # token i has the interval from ends[i - 1] to ends[i]: the first end above u is
+            # drawn
             ends = np.cumsum(weights) / weights.sum()
             replacement = int(np.argmax(u < ends))
         else:
             replacement = sample(weights, rng)
         return guesses[:t] + [replacement]
 
-    # a round without guesses has one row alone, so that row -2 does not exist
+    # rows are counted from the end. A round without guesses has row -1 alone, so it takes row
+    # -1 even if `bonus` is -2
     row = max(bonus, -len(p_target))
     return guesses + [sample(p_target[row], rng)]
 
@@ -227,8 +231,8 @@ def joint_ratios(guesses, p_draft, p_target):
 def last_uncapped(guesses, p_draft, p_target):
     """Return the shares of block verification, but a different last share.
 
-    The right shares are capped at 1 after every guess. The last share here is the product of all
-    ratios, which is capped at the end alone.
+    The right shares are capped at 1 after every guess. The last share here is the product of
+    all ratios, which is capped at the end alone.
     """
     product = joint_ratios(guesses, p_draft, p_target)[-1]
     right = shares(guesses, p_draft, p_target)
@@ -238,13 +242,15 @@ def last_uncapped(guesses, p_draft, p_target):
 def capped_at_maxima(guesses, p_draft, p_target):
     """Return shares that are 1 after a guess at which the product of ratios has a new maximum.
 
-    The last share is the product of all ratios, capped at 1. All other shares are 1 divided by
-    the draft's probability of the guesses.
+    share[0]    1
+    share[t]    for t = 1 .. k - 1: 1 if the product of the first t ratios is above all earlier
+                products; else 1 / (the draft's probability of the first t guesses)
+    share[k]    the product of all ratios, capped at 1
     """
     joint = joint_ratios(guesses, p_draft, p_target)
     drafts = [p_draft[t][token] for t, token in enumerate(guesses)]
-    # the products of the draft's probabilities are its probabilities of the first 1 .. k guesses
-    share = [1, *(1 / drawn for drawn in accumulate(drafts, mul))]
+    joint_drafts = accumulate(drafts, mul)  # the draft's probabilities of the first 1 .. k guesses
+    share = [1, *(1 / p for p in joint_drafts)]
     for t in range(1, len(guesses)):
         if joint[t] > max(joint[:t]):
             share[t] = 1
@@ -254,7 +260,11 @@ def capped_at_maxima(guesses, p_draft, p_target):
 # ---- tests of several guesses at once
 
 def whole_rest(mass, share, p_guess):
-    """Return the right divisor in `traversal`: mass + 1 - share, and at least the mass."""
+    """Return the right divisor in `traversal`, which is mass + 1 - share.
+
+    Right shares are at most 1. For a wrong share above 1 the divisor is the mass, so that the
+    probability is 1.
+    """
     # 1 - share is computed first, so that a share of 1 adds exactly 0
     return np.maximum(mass + (1 - share), mass)
 
@@ -280,7 +290,8 @@ def traversal(guesses, p_draft, p_target, rng, rest=whole_rest, shares=shares):
         if accept(p_accept, rng):
             return guesses[:n] + [sample(weights, rng)]
 
-        # the last of the n guesses is rejected: the weights and the test of the guesses before it
+        # the last of the n guesses is rejected. The guesses before it are tested next:
+        # `weights` and `p_accept` are for them
         last = n - 1
         weights = np.maximum(share[last] * p_target[last] - p_draft[last], 0)
         mass = weights.sum()
@@ -289,6 +300,7 @@ def traversal(guesses, p_draft, p_target, rng, rest=whole_rest, shares=shares):
         if mass > 0:
             p_accept = mass / rest(mass, share[last], p_guess)
 
+    # no guess is accepted, and the weights are for the first token
     return [sample(weights, rng)]
 
 
@@ -299,8 +311,8 @@ def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
     the block. After a rejection the rejected token is removed from the row of its position, and
     the next path is tested from there.
 
-    kept    whether the first share of a block is the probability of the tokens accepted so far,
-            as in the rule; 1 would be right
+    kept    True, as in the register: the first share of a block is the probability of the tokens
+            accepted so far, which is wrong. False: the first share is 1, which is right
     """
     accepted = []
     row = row_after(p_target, -1)  # for the next token: the root's row, as nothing is accepted
@@ -317,7 +329,9 @@ def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
 
         # the draft's rows are one-hot, so the ratio of a guess is its target probability
         ratios = [rows[t][token] for t, token in enumerate(block)]
-        block_share = [*accumulate(ratios, mul, initial=share if kept else 1)]
+        first_share = share if kept else 1
+        block_share = [*accumulate(ratios, mul, initial=first_share)]
+        # the test of the whole block does not use the first share
         n = block_length(prod(ratios), block_share, rng)
         accepted = accepted + block[:n]
         share = block_share[n]
@@ -338,8 +352,14 @@ def block_length(p_all, share, rng):
     """Return how many one-hot guesses of a block are accepted; all with probability p_all.
 
     share[n] is of the first n guesses. Fewer guesses are tested as in variants/block.py: n are
-    accepted with probability surplus / (surplus + 1 - share[n]). For a one-hot row the surplus is
-    share[n] of the target's row without guess n, which is share[n] - share[n + 1].
+    accepted with probability surplus / (surplus + 1 - share[n]).
+
+    1. The surplus is the sum of max(share[n] * row - draft's row, 0), with the target's row after
+       n guesses.
+    2. The draft's row is 1 for guess n and 0 for all other tokens. So the surplus is share[n]
+       times the row's mass without guess n.
+    3. With guess n, share[n] times the row has the mass share[n]. Guess n has share[n + 1] of it.
+       So the surplus is share[n] - share[n + 1].
     """
     n = len(share) - 1
     p_accept = p_all
@@ -377,20 +397,20 @@ def longest(bounds):
     a, b, c = [float(bound) for bound in bounds[1:]] + missing
     # every logarithm below is multiplied by a bound: 0 log 0 is 0
     log_ab = log(a / b) if b else 0
-    log_b = -log(b) if b else 0
-    log_c = -log(c) if c else 0
+    minus_log_b = -log(b) if b else 0
+    minus_log_c = -log(c) if c else 0
 
     # n = 3 is P(u_1 u_2 u_3 <= c), the integral of the density (log v)^2 / 2 up to c
-    p_3 = c * (1 + log_c + log_c**2 / 2)
+    p_3 = c * (1 + minus_log_c + minus_log_c**2 / 2)
 
     # n = 2: two pass and three fail. Let v = u_1 u_2.
     # (a) Two pass if v <= b. The integral of the density -log v up to b is `two`.
     # (b) For v <= c any u_3 passes. The integral of -log v up to c is `three_any`.
     # (c) For v from c to b three pass if u_3 <= c / v. The integral of (c / v) (-log v) from c
     #     to b is `three_some`.
-    two = b * (1 + log_b)
-    three_any = c * (1 + log_c)
-    three_some = c * (log_c**2 - log_b**2) / 2
+    two = b * (1 + minus_log_b)
+    three_any = c * (1 + minus_log_c)
+    three_some = c * (minus_log_c**2 - minus_log_b**2) / 2
     p_2 = two - three_any - three_some
 
     # n = 1: one passes, two and three fail. Let u = u_1; it passes if u <= a.
@@ -405,4 +425,6 @@ def longest(bounds):
     p_1 = a - b - two_above - three_above
 
     p_0 = 1 - p_1 - p_2 - p_3
-    return np.maximum([p_0, p_1, p_2, p_3][: len(bounds)], 0)
+    probabilities = [p_0, p_1, p_2, p_3][: len(bounds)]  # of n up to the number of guesses
+    # rounding can make a probability of 0 negative
+    return np.maximum(probabilities, 0)

@@ -4,7 +4,9 @@
     scale      [n_out] if w is in int8, which is widened to the type of x; else None
     vector     numbers side by side in one register: eight float32 or four float64 in 32 bytes
     lanes      how many numbers a vector has
-    stretch    neighbouring outputs: first .. last - 1 are cut into n_outputs equal stretches
+    n_outputs  how many outputs are summed at a time
+    stretch    neighbouring outputs: first .. last - 1 are cut into n_outputs stretches of one
+               length, and one output of each stretch is summed at a time
 
 The loop is written in LLVM's own operations, because Numba lets the compiler choose how many
 partial sums a sum has. Here each number of y has one vector of `lanes` partial sums. At the end
@@ -38,7 +40,8 @@ from numba.extending import intrinsic
 HAS_AVX512 = bool(get_host_cpu_features().get("avx512vl"))
 REGISTERS = 32 if HAS_AVX512 else 16  # each holds a vector
 BYTES = 32  # of a vector, if w has the type of the rows
-# A vector of the rows' type if w is in int8 is longer, because converting w takes the time.
+# Bytes of a vector if w is in int8. A longer vector converts more numbers of w at once, and
+# this conversion takes the time.
 INT8_BYTES = 64 if HAS_AVX512 else 32
 AHEAD = 4096  # bytes: how far ahead weights are requested from memory
 
@@ -53,8 +56,8 @@ def compile_product(n_rows, dtype, is_int8=False):
     keeps a processor busier than one output. They lie far apart, one in each stretch of the
     range, because weights side by side in memory are fetched more slowly.
     """
-    # Registers in use: n_outputs for weights, n_rows * n_outputs for sums, and one for numbers of
-    # a row. Together (n_rows + 1) * n_outputs + 1, which must not be above REGISTERS.
+    # Registers in use: n_outputs for weights, n_rows * n_outputs for sums, and one for numbers
+    # of a row. Together (n_rows + 1) * n_outputs + 1, which must not be above REGISTERS.
     n_outputs = max(1, min(4, (REGISTERS - 1) // (n_rows + 1)))
     lanes = (INT8_BYTES if is_int8 else BYTES) // np.dtype(dtype).itemsize
 
@@ -80,13 +83,15 @@ def compile_product(n_rows, dtype, is_int8=False):
 def multiply(typing_context, x, w, scale, y, first, last, n_rows, n_outputs, lanes):
     """Write the loop over the weights; each is multiplied by every row while in a register.
 
-    Numba calls this function with the types of the arguments, and calls `emit`, which is returned
-    here, with their values. `n_rows`, `n_outputs` and `lanes` are constants of the function that
-    is compiled.
+    Numba calls this function with the types of the arguments, and calls `emit`, which is
+    returned here, with their values. `n_rows`, `n_outputs` and `lanes` are constants of the
+    function that is compiled.
     """
     def emit(context, builder, signature, args):
-        # the values of x, w, scale, y, first, last, and of the three constants
-        *array_values, first_output, end, _, _, _ = args
+        # `args` has the values of x, w, scale, y, of first and last, and of the three
+        # constants.
+        array_values = args[:4]
+        first_output, end = args[4:6]
         vector = ir.VectorType(context.get_value_type(x.dtype), lanes.literal_value)
 
         def as_array(kind, value):
@@ -106,11 +111,12 @@ def write_loop(builder, x, w, scale, y, first, last, n_rows, n_outputs):
     """Write the whole loop: see the head of this file."""
     integer = first.type  # integer(3) is the constant 3 of the compiled function
     length, skips = write_stretches(builder, first, last, n_outputs)
-    # A place in memory for the sum of each row and output, in the order of product(rows, outputs).
-    # The compiler keeps these places in registers.
+    # A place in memory for the sum of each row and output, in the order of product(rows,
+    # outputs). The compiler keeps these places in registers.
     sums = [cgutils.alloca_once(builder, w.vector) for _ in range(n_rows * n_outputs)]
     # The index runs through the first stretch; the output of stretch k is skips[k] later.
-    with cgutils.for_range(builder, builder.add(first, length), first) as loop:
+    end = builder.add(first, length)  # of the first stretch
+    with cgutils.for_range(builder, end, start=first) as loop:
         outputs = [builder.add(loop.index, skip) for skip in skips]
         for place in sums:
             builder.store(w.vector(None), place)  # zeros

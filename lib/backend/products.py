@@ -9,9 +9,9 @@ times as much as one row, although the weights have to be read only once. The co
     y        [n_rows, n_out]  x @ w
 
 The outputs of a large product are cut into parts, which our own threads share. BLAS has one
-thread meanwhile, because its threads spin while they wait for one another: a product takes up to
-a hundred times as long if a different process uses their cores. Each of our threads starts the
-next part when it is free, so a thread that is late delays none of the others.
+thread meanwhile, because its threads spin while they wait for one another: a product takes up
+to a hundred times as long if a different process uses their cores. Each of our threads starts
+the next part when it is free, so a thread that is late delays none of the others.
 """
 
 import functools
@@ -30,7 +30,7 @@ SHARED = 2**20  # number of weights from which on a second thread pays off
 PART_WEIGHTS = 2**18  # weights in a part, which takes a thread some 40 microseconds
 N_THREADS = min(8, os.cpu_count() or 1)  # a few threads use up the memory's bandwidth
 
-# The one setting of the whole process: callers pass weights, which determine the product.
+# The one setting of the whole process, because matmul(x, w) has no argument for it.
 backend = "numba"
 
 
@@ -153,8 +153,8 @@ def warm_up(dtype, notify=None, is_int8=False):
     dtype = np.dtype(dtype)
     if compile_product is None:
         return
-    # A cache miss of the first product means that Numba has to compile: its cache on disk has no
-    # products, or there is no cache, and then `cache_path` is empty.
+    # A cache miss of the first product means that Numba has to compile: its cache on disk has
+    # no products, or there is no cache, and then `cache_path` is empty.
     stats = compile_product(1, dtype, is_int8).stats
     if stats.cache_misses and notify:
         when = "once per machine" if stats.cache_path else "at each start: no cache is writable"
@@ -188,8 +188,8 @@ def in_parallel(compute_outputs, n_out, size, n_threads=N_THREADS):
             except Exception as error:
                 results.put(error)
 
-    # Ask the other threads to help. The caller computes parts too, so all parts are computed even
-    # if the other threads are busy.
+    # Ask the other threads to help. The caller computes parts too, so all parts are computed
+    # even if the other threads are busy.
     for _ in range(n_threads - 1):
         job_queue().put(run_parts)
     run_parts()
@@ -223,8 +223,8 @@ if hasattr(os, "register_at_fork"):
 def one_blas_thread():
     """Limit BLAS to one thread inside the block; restore its number of threads afterwards.
 
-    Subtle: blocks of two threads may overlap, because a block restores only a number that it has
-    changed. Let BLAS have 4 threads.
+    Subtle: blocks of two threads may overlap, because a block restores only a number that it
+    has changed. Let BLAS have 4 threads.
     (1) The first block sets 1. The second block finds 1, so it changes and restores nothing.
     (2) The first block ends and restores 4. If the second block is still running, its products
         have 4 threads from now on: they may be slower, and they are as correct.

@@ -61,7 +61,8 @@ def append_rest(url, partial_file):
         response.raise_for_status()  # an error for every other status from 400 on
         if "text/html" in response.headers.get("Content-Type", ""):
             raise OSError(f"need data from {url}, got a web page (a login? a proxy?)")
-        # 206 means a range. Otherwise the server ignores Range and sends the file from its start.
+        # 206 means a range. Otherwise the server ignores Range and sends the file from its
+        # start.
         if status != 206:
             n_past = 0
         n_total = n_past + int(response.headers.get("Content-Length", 0))
@@ -74,9 +75,10 @@ def append_rest(url, partial_file):
 
 def write_with_bar(response, partial_file, n_past, n_total):
     """Write a response's bytes after the first n_past bytes of a file; show a progress bar."""
-    mode = "ab" if n_past else "wb"  # append to the part, or replace it
-    with errors_name_file(partial_file), open(partial_file, mode) as file:
-        # n_total is 0 if the server names no length; disable=None: no bar outside a terminal.
+    # The bytes are appended to a part that is there.
+    with errors_name_file(partial_file), open(partial_file, "ab" if n_past else "wb") as file:
+        # Without a length from the server n_total is n_past. If this is 0, the bar has no
+        # total. disable=None: no bar outside a terminal.
         with tqdm(total=n_total or None, initial=n_past, unit="B", unit_scale=True,
                   desc=partial_file.stem, disable=None) as bar:
             for chunk in response.iter_content(2**14):

@@ -71,14 +71,16 @@ def fetched_snapshot(hub, name: str) -> Path:
 
 def reason_of(error: Exception) -> str:
     """Return in a few words why a model could not be fetched."""
-    # The package explains a lost connection in three sentences; the error that caused it has one.
+    # The package explains a lost connection in three sentences; the error that caused it has
+    # one.
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # A server's refusal has a first line with only its status and the number of the request.
     if len(lines) > 1 and hasattr(error, "response"):
         lines = lines[1:]
-    return f"{type(error).__name__}: {' '.join(lines[:1])}".removesuffix(".")
+    first_line = lines[0] if lines else ""
+    return f"{type(error).__name__}: {first_line}".removesuffix(".")
 
 
 def is_complete(folder: Path) -> bool:

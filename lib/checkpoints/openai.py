@@ -87,7 +87,7 @@ def convert_checkpoint(folder, hparams):
     import tensorflow as tf  # imported here because it is slow, and needed once per model
 
     def weight_of(name, *shape):
-        stored = reader.get_tensor(f"model/{name}")
+        stored = reader.get_tensor(f"model/{name}")  # `reader` is opened below
         # Projections are stored with an additional axis of length 1.
         if stored.shape not in (shape, (1, *shape)):
             raise ValueError(f"need {name} of shape {shape}, got {stored.shape}")
@@ -95,8 +95,8 @@ def convert_checkpoint(folder, hparams):
 
     path = (folder / "model.ckpt").as_posix()
     directory = contextlib.nullcontext()
-    # TensorFlow reads a path with one of the signs \ [ * ? as a pattern. So the process enters a
-    # folder with such a path, and reads the file by its name alone. It does not enter other
+    # TensorFlow reads a path with one of the signs \ [ * ? as a pattern. So the process enters
+    # a folder with such a path, and reads the file by its name alone. It does not enter other
     # folders, because that changes the working directory of all threads.
     if any(sign in path for sign in "\\[*?"):
         path = "model.ckpt"

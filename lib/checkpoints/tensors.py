@@ -58,7 +58,8 @@ def checked_array(arrays: Arrays, name: str, where: Path, *shape: int) -> np.nda
 
 def write_arrays(path: Path, arrays: Arrays, metadata: dict[str, str] | None = None) -> None:
     """Write {name: array} to a file: whole or not at all."""
-    # The library writes the memory of an array as it lies, so a transposed array is copied first.
+    # The library writes the memory of an array as it lies, so a transposed array is copied
+    # first.
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     with atomic(path) as file:
         file.write(save(arrays, metadata))

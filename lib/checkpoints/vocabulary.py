@@ -8,7 +8,8 @@ from lib.checkpoints.files import read_json
 def read_vocabulary(folder: Path) -> tuple[dict, list, dict, str]:
     """Return {symbol: id}, the merges, the added tokens {symbol: id}, and the names of the files.
 
-    An added token stands for its own symbol. No merge makes it, so it is not encoded from a text.
+    An added token stands for its own symbol. No merge makes it, so it is not encoded from a
+    text.
     """
     if (folder / "tokenizer.json").is_file():
         vocab, merges, added = read_tokenizer(folder / "tokenizer.json")
@@ -52,8 +53,9 @@ def read_tokenizer(path):
 def read_end_of_text(folder, vocab):
     """Return the symbol that ends a text: the one with eos_token_id, else <|endoftext|>.
 
-    generation_config.json overrides config.json, as in transformers. The vocabulary may lack this
-    id, because transformers writes 50256 by default, whatever the size of the vocabulary is.
+    generation_config.json overrides config.json, as in transformers. The vocabulary may lack
+    this id, because transformers writes 50256 by default, whatever the size of the vocabulary
+    is.
     """
     end = None
     for path in (folder / "config.json", folder / "generation_config.json"):
@@ -72,8 +74,8 @@ def read_end_of_text(folder, vocab):
 def read_merges(path):
     """Return the pairs of vocab.bpe or merges.txt: one per line, after the version's line."""
     try:
-        # read_text has replaced CR LF by \n. splitlines would also split at rarer signs, such as
-        # U+0085.
+        # read_text has replaced CR LF by \n. splitlines would also split at rarer signs, such
+        # as U+0085.
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"need UTF-8 text in {path}, got: {error}") from None

@@ -99,8 +99,8 @@ def random_params(hparams, rng, dtype=np.float32, backend="numpy"):
     flat = np.empty(n_params(hparams), dtype)
     # The weights are views: filling them fills `flat`.
     for name, weight in flatten(cut_params(flat, hparams)):
-        # Every matrix is drawn in the reversed shape, and then transposed. For projections, which
-        # are transposed in memory, this is the order of memory.
+        # Every matrix is drawn in the reversed shape, and then transposed. For projections,
+        # which are transposed in memory, this is the order of memory.
         noise = rng.standard_normal(weight.shape[::-1], dtype=np.float32).T
         is_gain = name.endswith("/g")
         mean = 1 if is_gain else 0

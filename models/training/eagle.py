@@ -2,17 +2,17 @@
 
     h          [B, T, n_embd] states after ln_f: the target's (true), or predicted states
     e          [B, T, n_embd] the embeddings of the tokens one position later
-    step s     a pass of the head in which row i attends to the true states 0 .. i - s, and to s
-               predicted states after them; in step 0 all states are true
+    step s     a pass of the head over all rows. Row i attends to the true states 0 .. i - s, and
+               to s states after them, which steps 0 .. s - 1 predicted. In step 0 all are true
     past       [(keys, values)] of every step so far
 
 Training has two parts. The first loss is from Li et al. (2024a), EAGLE-1: the distance of the
 states, and a tenth of the cross-entropy to the target's distribution. This loss falls fast, but
 soon stops falling. The second loss is the draft's (models/training/tasks.py), with a little of
-the states' distance instead of the text's cross-entropy. The second loss scores the guesses; the
-states are only a means, as in Li et al. (2025), EAGLE-3. Steps 1, 2, .. are the training-time test
-of EAGLE-3: when the head drafts, its inputs are its own predictions, so the head is trained on
-predictions too.
+the states' distance instead of the text's cross-entropy. The second loss scores the guesses;
+the states are only a means, as in Li et al. (2025), EAGLE-3. Steps 1, 2, .. are the
+training-time test of EAGLE-3: when the head drafts, its inputs are its own predictions, so the
+head is trained on predictions too.
 """
 import math
 
@@ -40,8 +40,8 @@ def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
 def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
     """Attend from row i of step s to rows 0 .. i - s of step 0 and to one row of each later step.
 
-    The row of step r > 0 is i - s + r. For example, row 7 of step 2 attends to the rows 0 .. 5 of
-    step 0, whose states are true, to row 6 of step 1 and to row 7 of step 2.
+    The row of step r > 0 is i - s + r. For example, row 7 of step 2 attends to the rows 0 .. 5
+    of step 0, whose states are true, to row 6 of step 1 and to row 7 of step 2.
     """
     B, T, n_embd = x.shape
     qkv = block.attn.c_attn(x)  # [B, T, 3 n_embd]
@@ -57,7 +57,8 @@ def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
         k_r, v_r = past[r]
         predicted.append((later(k_r, s - r), later(v_r, s - r)))
 
-    # -1e9 in row i of the columns after i - s, so that these columns get weight 0.
+    # -1e9 in row i of the columns after i - s, so that these columns get weight 0. triu(d)
+    # keeps the columns from i + d on, so d is 1 - s.
     mask = torch.full((T, T), -1e9, dtype=q.dtype, device=q.device).triu(1 - s)
     scores = [q @ k_true.transpose(-1, -2) + mask]  # [B, n_head, T, T]
     for k_r, _ in predicted:
@@ -83,8 +84,8 @@ class Eagle(nn.Module):
         self.ln_token = nn.LayerNorm(n_embd)
         self.ln_state = nn.LayerNorm(n_embd)
         self.ln_f = nn.LayerNorm(n_embd)
-        # The input of fc is a token's embedding and then a state. At the start the output is near
-        # the state.
+        # The input of fc is a token's embedding and then a state. At the start the output is
+        # near the state.
         self.fc = Conv1D(n_embd, 2 * n_embd)
         self.fc.weight.data[n_embd:] = torch.eye(n_embd)
         self.h = nn.ModuleList([GPT2Block(target.config)])  # as GPT-2 names its blocks
@@ -123,8 +124,8 @@ class Eagle(nn.Module):
         """Return the mean loss of the steps; step s has the weight decay**s."""
         h = hidden(self.target, x, first)  # [B, T, n_embd]
         unembed = self.target.lm_head
-        # Row i predicts state i + 1. So the inputs are all states but the last, and the aims are
-        # all states but the first.
+        # Row i predicts state i + 1. So the inputs are all states but the last, and the aims
+        # are all states but the first.
         h_next = h[:, 1:]
         p_target = F.softmax(unembed(h_next).float(), -1)
         predictions = self.predicted(h[:, :-1], self.embeddings(x, first), self.n_steps)

@@ -78,12 +78,13 @@ class Distilled(LanguageModel):
 
 
 class Heads(nn.Module):
-    """Hold Medusa heads on a frozen target: logits_k = wte . ((h + SiLU(h w_k + b_k)) a_k).
+    """Hold Medusa heads on a frozen target: logits_k = (h + SiLU(h w_k + b_k)) a_k wte.T.
 
     The target itself predicts y, the next token; head k predicts the token k positions after y.
-    In Cai et al. (2024) section 3.1.1 each head has its own unembedding W_2. Here W_2 is wte a_k,
-    so that a head learns n_embd x n_embd numbers instead of n_vocab x n_embd. a_k starts as the
-    identity, so W_2 starts as the target's own unembedding, as in the paper.
+    In Cai et al. (2024) section 3.1.1 each head has its own unembedding W_2. Here W_2 is wte
+    a_k.T (the paper's vectors are columns, ours are rows), so that a head learns n_embd x
+    n_embd numbers instead of n_vocab x n_embd. a_k starts as the identity, so W_2 starts as the
+    target's own unembedding, as in the paper.
     """
 
     def __init__(self, target, n_heads=3):
@@ -113,10 +114,10 @@ class Heads(nn.Module):
 class Markov(nn.Module):
     """Train a table for the trained heads: the previous guess's effect on each head's scores.
 
-    The scores are logits_k + w1[previous guess] @ w2, of rank 64. The loss is DSpark's (DeepSeek,
-    2026). For guess k it is 0.1 times the cross-entropy, plus 0.9 sum |p_target - p_draft|; guess
-    k has the weight exp(-k / 4). In training the previous guess is a token of the text, which the
-    target wrote, as if the target had accepted the guess.
+    The scores are logits_k + w1[previous guess] @ w2, of rank 64. The loss is DSpark's
+    (DeepSeek, 2026). For guess k it is 0.1 times the cross-entropy, plus 0.9 sum |p_target -
+    p_draft|; guess k has the weight exp(-k / 4). In training the previous guess is a token of
+    the text, which the target wrote, as if the target had accepted the guess.
     """
 
     def __init__(self, heads, rank=64):
@@ -136,6 +137,7 @@ class Markov(nn.Module):
             previous = y[:, k - 1 : -1]
             logits = logits[:, :-k] + (self.w1[previous] @ self.w2).float()
             from_text = F.cross_entropy(logits.flatten(0, 1), predicted.flatten())
+            # Row j of the target predicts y[j], so rows k, k + 1, .. predict the same tokens.
             from_target = (p_target[:, k:] - F.softmax(logits, -1)).abs().sum(-1).mean()
             weight = math.exp(-k / 4)
             total += weight * (0.1 * from_text + 0.9 * from_target)

@@ -38,7 +38,7 @@ def check_folders(args: Namespace) -> None:
     for name in plans.MODELS.values():
         folder = args.out / name
         if folder.exists() and not args.force:
-            raise ValueError(f"{folder} exists already: choose a different --out, or --force "
+            raise ValueError(f"{folder} already exists: choose a different --out, or --force "
                              "to overwrite it")
 
 
@@ -49,8 +49,8 @@ def main(argv=None):
     add = parser.add_argument
     add("--corpus", type=Path, required=True, help="folder with train.txt and valid.txt")
     add("--work", type=Path, default="train-work", help="folder for checkpoints and logs")
-    add("--out", type=Path, help="where the two model folders go (default: models in --work)")
-    add("--force", action="store_true", help="overwrite models that are in --out already")
+    add("--out", type=Path, help="folder for the two model folders (default: models in --work)")
+    add("--force", action="store_true", help="overwrite existing models in --out")
     args = parser.parse_args(argv)
     args.out = args.out or args.work / "models"
     check_folders(args)

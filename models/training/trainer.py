@@ -38,8 +38,8 @@ def batch(ids, plan, T, step):  # -> x, y [B, T], first [B, 1]
 
     Short windows get different first positions, so that every row of wpe is trained.
     """
-    # A window has T + 1 ids: x and y are its first and its last T ids. All windows of a pass are
-    # shifted by less than one window. One window fewer leaves room for the shift.
+    # A window has T + 1 ids: x and y are its first and its last T ids. All windows of a pass
+    # are shifted by less than one window. One window fewer leaves room for the shift.
     n_windows = (len(ids) - 1) // T - 1
     B = plan["batch"] // T
     rows = []
@@ -68,8 +68,10 @@ def learning_rate(progress, decay_from, warmup=0.02):
 def make_optimizers(task, plan):
     """Return AdamW, and Muon (Jordan et al. 2024) for the blocks' matrices.
 
-    Subtle: Muon takes a matrix as [n_out, n_in] and multiplies its rate by sqrt(n_out / n_in)
-    if that is above 1. GPT-2's matrices are [n_in, n_out]; the factor below corrects for that.
+    Subtle: the rate of a matrix should be multiplied by max(1, sqrt(n_out / n_in)). Muon does
+    so for a matrix [n_out, n_in]. GPT-2's matrices are [n_in, n_out], so Muon multiplies their
+    rate by max(1, sqrt(n_in / n_out)). The factor sqrt(n_out / n_in) below corrects this
+    product.
     """
     matrices = []
     others = []

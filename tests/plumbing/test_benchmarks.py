@@ -408,8 +408,8 @@ def test_figures_are_written_before_they_are_shown(tmp_path):
 
 
 @pytest.mark.parametrize("text, why", [
-    *((text, "does not hold JSON: ") for text in (b"", b"{", b"\xff", b"[" * 100_000)),
-    *((text, "does not hold figures of this command\n")
+    *((text, "is not valid JSON: ") for text in (b"", b"{", b"\xff", b"[" * 100_000)),
+    *((text, "does not contain figures of this command\n")
       for text in (b"{}", b"[]", b"3", b'{"K": "four"}'))])
 def test_a_file_that_holds_no_figures_is_named(text, why, tmp_path):
     path = tmp_path / "figures"

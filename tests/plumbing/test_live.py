@@ -16,6 +16,7 @@ from demo import live
 from demo.compare import decoded_run
 from demo.flags import parse_args
 from demo.task import load_task
+from lib.pattern import KINDS
 from tests.chromium import chromium
 from tests.commands import refusal
 from tests.plumbing.test_robustness import DEFAULT_CTRL_C
@@ -78,6 +79,8 @@ def test_the_text_fits_the_pattern_of_its_request_alone(server):
     texts = []
     for pattern in ({"regex": " (man|king)"}, {"json_schema": {"const": "king"}}, {}):
         _, answer = ask(server, ASKED | pattern)
+        settings = json.loads(answer.splitlines()[0])["run"]["settings"]
+        assert {kind: settings[kind] for kind in KINDS if kind in settings} == pattern
         ids = ids_of(answer)
         assert ids == directly(server, ASKED | pattern)
         texts.append(server.task.encoder.decode(ids).removesuffix("<|endoftext|>"))

@@ -17,6 +17,7 @@ import main
 from demo.flags import parse_args, settings_for_json
 from demo.prompts import Job, counted, record_of, repeated_ids, write_records
 from demo.task import load_task
+from lib.pattern import DeadEnd
 from lib.terminal import command
 from sampling import with_sampling
 from speculative import draft_and_verify, generate
@@ -330,6 +331,13 @@ def test_a_prompt_that_workers_die_of_is_an_error_and_other_faults_end_the_run(m
     assert "KilledWorker" in jobs[2].head["error"] and "error" not in jobs[3].head
     with pytest.raises(OSError, match="workers that can load the models, got MemoryError: no room"):
         finished_with_fault(MemoryError("no room"), monkeypatch)
+
+
+def test_a_pattern_that_cannot_be_written_to_its_end_is_its_prompts_error(monkeypatch):
+    pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
+    jobs, rounds = zip(*finished_with_fault(DeadEnd("beyond 9 new tokens"), monkeypatch))
+    assert list(rounds) == [[0], [0], [], [0], [0], [0]]
+    assert jobs[2].head["error"] == "beyond 9 new tokens" and "error" not in jobs[3].head
 
 
 def test_a_worker_writes_trees_too_whose_guesses_are_rivals(flags):

@@ -80,9 +80,9 @@ def test_models_that_are_there_are_overwritten_only_by_force(corpus, monkeypatch
     (corpus / "work" / "models" / "tales-small" / "config.json").write_text("{}", "utf-8")
     before = files_in(corpus)
     flags = ("--corpus", corpus, "--work", corpus / "work")
-    assert "tales-small exists already: choose a different --out, or --force" in refusal(
+    assert "tales-small already exists: choose a different --out, or --force" in refusal(
         train.main, *flags)
-    assert "tales-large exists already" in refusal(train.main, *flags, "--out", MODELS_DIR)
+    assert "tales-large already exists" in refusal(train.main, *flags, "--out", MODELS_DIR)
     assert files_in(corpus) == before
     exported = []
     monkeypatch.setattr(bpe, "prepare", lambda *args: None)

@@ -1,10 +1,11 @@
 """Count how often guesses are accepted, for decoders that choose their guesses by it.
 
-Adds to speculative.py: acceptance rates from finished rounds. A model's acceptance changes along
-a text, so older rounds count less.
+Adds to speculative.py: acceptance rates from finished rounds. A model's acceptance changes
+along a text, so older rounds count less.
 """
 
-# For --K auto and --widths auto: after every further round, a round's weight is multiplied by this.
+# For --K auto and --widths auto: after every further round, a round's weight is multiplied by
+# this.
 DECAY = 0.98
 START_COUNTS = (3.0, 4.0)  # accepted, tested: a rate of 0.75 before any round
 

@@ -1,15 +1,16 @@
 """Chen et al. (2024), "Sequoia: ... Speculative Decoding": the best tree. Lossless.
 
 Adds to tree.py: the tree is computed instead of given by widths. Which tree is best depends on
-how often each child is accepted, and the best size depends on the cost of one more row. The tree
-depends on finished rounds and costs alone, so the text stays exact.
+how often each child is accepted, and the best size depends on the cost of one more row. The
+tree depends on finished rounds and costs alone, so the text stays exact.
 
     rank          of a child: 0 for the first child of a node, 1 for the second ..
     path          the ranks from the root to a node. The root's path is (). The path (0, 2) leads
                   to the root's first child, and then to the third child of this node
     shape         a tree without tokens: the paths of all nodes but the root
     acceptances   p_1, p_2, .. of Chen et al. (2024): p_b is the probability that the b-th child
-                  of a node is accepted, if the test reaches the node; it is the same at all nodes
+                  of a node is accepted, if the test reaches the node; it is the same at all
+                  nodes
     product       of a path: the product of the acceptances of its ranks; 1 for the root. It is
                   the probability that the test reaches the node
     F             tokens per round: the sum of the products of all paths, the root's included
@@ -95,6 +96,8 @@ def best_shape(acceptances, c, pass_cost):
         for path in products:
             for rank, p in enumerate(acceptances):
                 children[*path, rank] = products[path] * p
+        # A path that is dropped here is not missed later, because no path below it has a larger
+        # product, and `most` other paths have products as large.
         products = best_nodes(products | children, most)
 
         # The root and the first n guesses are a tree, too, because parents come first. F[n] is
@@ -143,7 +146,8 @@ def auto_tree(step_of, costs):
         acceptances = (counts.accepted + START_ACCEPTANCES) / (counts.tested + 1)
         # best_shape needs acceptances that do not grow from rank to rank.
         acceptances = np.minimum.accumulate(acceptances)
-        # Rounded acceptances are often equal to those of an earlier round, whose shape is cached.
+        # Rounded acceptances are often equal to those of an earlier round, whose shape is
+        # cached.
         shape = shape_for(tuple(acceptances.round(2).tolist()))
         result = step_of(shape)(x, n_left, rng)
 

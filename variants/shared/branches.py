@@ -97,8 +97,8 @@ class Tree:
     def ancestors(self):  # -> [n_nodes, n_nodes] of bool
         """Return for each node i the nodes of its path: entry [i, j] is True if j is one of them.
 
-        A path includes its own node. So the sum of row i is the depth of node i, 1 at the root's
-        children.
+        A path includes its own node. So the sum of row i is the depth of node i, 1 at the
+        root's children.
 
         >>> Tree(tokens=[5, 6, 8], parents=[-1, 0, -1]).ancestors().astype(int)
         array([[1, 0, 0],
@@ -153,7 +153,8 @@ def tree_of_paths(paths, n_vocab):
 def with_tree_sampling(model, **settings):
     """Return a tree model of probabilities from a tree model of logits, like `with_sampling`.
 
-    A repetition penalty on a row counts the tokens of the row's own text, not of other branches.
+    A repetition penalty on a row counts the tokens of the row's own text, not of other
+    branches.
     """
     def probabilities(ids, n_last):
         # texts() has an entry for each row of a tree model, in the order of the rows.

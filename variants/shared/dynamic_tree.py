@@ -36,12 +36,13 @@ def guess_dynamic(x, k, rng, draft, total):
             for token in best_ids(row, total):  # more children than `total` are never needed
                 if row[token] > 0:
                     values[*path, token] = values[path] * row[token]
-        values = best_nodes(values, total)  # (b), which keeps the root too
+        values = best_nodes(values, total)  # the root is kept too
         level = [path for path in values if len(path) == depth]
         if not level:  # no guess of this level is among the best, so deeper ones are not either
             break
         for path in level:
             read_tree.add_path(path)
+    # (b) After the last level `values` has the best guesses of all levels.
     paths = list(values)[1:]  # without the root, which is the first
     n_vocab = rows.shape[-1]
     tree = tree_of_paths(paths, n_vocab)

@@ -16,11 +16,11 @@ and the guessed token.
     pair       (f_0, x_1)   (f_1, x_2)   (f_2, x_3)   (f_3, guess)
     predicts   f_1          f_2          f_3          f_4
 
-There are two norms, because states and embeddings differ in scale. The pairs of the text have the
-target's own states, here f_0, f_1 and f_2. The pairs of guesses have predicted states, here f_3,
-because the target has not read the guesses. In the cache, the keys and values of the tree's nodes
-follow those of the text. When a guess has become text, its keys and values are computed again,
-from the target's own state.
+There are two norms, because states and embeddings differ in scale. The pairs of the text have
+the target's own states, here f_0, f_1 and f_2. The pairs of guesses have predicted states, here
+f_3, because the target has not read the guesses. In the cache, the keys and values of the
+tree's nodes follow those of the text. When a guess has become text, its keys and values are
+computed again, from the target's own state.
 """
 
 import numpy as np
@@ -83,8 +83,8 @@ class Head:
     def read_nodes(self, tree):  # -> [n_new, n_embd]
         """Return the states predicted at the next nodes whose parents have been read.
 
-        Of a chain of three unread nodes this is one node per call; of three children of the root
-        it is all three in one call.
+        Of a chain of three unread nodes this is one node per call; of three children of the
+        root it is all three in one call.
         """
         first = len(self.predicted) - 1  # the first unread node: row 0 is the end of the text
         end = first
@@ -102,16 +102,17 @@ class Head:
         """Return the states predicted from n_new pairs, each a row of `states` and a token.
 
         The pairs of the text are columns 0 .. n_past - 1 of the cache. The n_nodes pairs of a
-        tree or of a path follow; the last n_new of them are read now. `sees` [n_new, n_nodes] of
-        bool has a row for each new pair: the pairs of the tree that it sees, its own included.
-        Every new pair sees all pairs of the text.
+        tree or of a path follow; the last n_new of them are read now. `sees` [n_new, n_nodes]
+        of bool has a row for each new pair: the pairs of the tree that it sees, its own
+        included. Every new pair sees all pairs of the text.
         """
         n_new, n_nodes = sees.shape
         n_columns = n_past + n_nodes
         self.cache = widened(self.cache, n_columns)  # for a tree near the context's end
-        # A pair sees its ancestors and itself, so a pair at depth d sees d pairs of the tree. The
-        # token of pair i is token i + 1 of the text. So at depth 1, where the pair would be pair
-        # n_past of a text, the token has position n_past + 1.
+        # (a) A pair sees its ancestors and itself, so a pair at depth d sees d pairs of the tree.
+        # (b) The text has the pairs 0 .. n_past - 1. So in the text that ends with a pair at depth
+        #     d, this is pair n_past + d - 1.
+        # (c) The token of pair i is token i + 1, so this pair's token has position n_past + d.
         depths = sees.sum(axis=1)
         x = self.block_input(states, tokens, n_past + depths)
         mask = tree_mask(sees, n_past, like=self.cache)
@@ -135,6 +136,7 @@ def build_head(n_embd, weight):
 
     `weight(name, *shape)` returns one array.
     """
+    # wte and wpe are the target's: the head adds no rows to them, so n_vocab and n_ctx are 0.
     one_block = build_params(dict(n_vocab=0, n_ctx=0, n_embd=n_embd, n_layer=1), weight)
     return {**one_block,
             "ln_token": norm_weights(weight, "ln_token", n_embd),
@@ -151,7 +153,8 @@ def load_head(models):
         if name in ("wte", "wpe"):  # the file has no tables: the head uses the target's
             return params[name]
         array = stored_weight(f"eagle/{name}", *shape)
-        # As lib/backend/products.py needs a matrix: each output's weights side by side in memory.
+        # In memory each output's weights lie side by side, as lib/backend/products.py needs
+        # them.
         return np.asarray(array, order="F", like=array)
 
     n_embd = params["wpe"].shape[1]

@@ -20,8 +20,8 @@ def open_heads(models):
 
     `weight(name)`, without a shape, accepts every shape.
 
-    ValueError if the file is absent, broken or for a different target, or if an array is absent,
-    has a different shape or a number that is not finite.
+    ValueError if the file is absent, broken or for a different target, or if an array is
+    absent, has a different shape or a number that is not finite.
     """
     path = None
     if models.folder:

@@ -1,8 +1,8 @@
 """Keep the hidden states of the target's last pass, for the heads of Medusa and EAGLE.
 
 Adds to gpt2.py: the states after ln_f of the last pass, each stored under the text up to the
-state's token. The pass computes the states anyway, so the guesses of medusa.py and eagle.py need
-no extra pass of the target.
+state's token. The pass computes the states anyway, so the guesses of medusa.py and eagle.py
+need no extra pass of the target.
 """
 
 import numpy as np

@@ -4,8 +4,9 @@ Adds to gpt2.py: a node sees the text and its own ancestors, and its position fo
 depth, not from its column in the cache. After the round, the keys and values of the accepted
 path are moved into order, so no token is read twice.
 
-Here the text [7 9] has been read, and a tree of three nodes follows. Tokens 5 and 8 are children
-of the root, and token 6 is below token 5. If the path 8 is accepted, column 4 moves to column 2.
+Here the text [7 9] has been read, and a tree of three nodes follows. Tokens 5 and 8 are
+children of the root, and token 6 is below token 5. If the path 8 is accepted, column 4 moves to
+column 2.
 
     token       7    9    5    6    8
     column      0    1    2    3    4
@@ -25,8 +26,8 @@ class TreeGPT2(GPT2):
 
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
-        # The last tree follows the text self.ids in the cache: the keys and values of node i are
-        # in column len(self.ids) + i. self.paths has for each path of tokens its nodes.
+        # The last tree follows the text self.ids in the cache: the keys and values of node i
+        # are in column len(self.ids) + i. self.paths has for each path of tokens its nodes.
         self.paths: dict[tuple, np.ndarray] = {}
 
     def read(self, ids, n_last):  # -> [n_last, n_embd]
