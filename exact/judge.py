@@ -259,9 +259,8 @@ def difference_lines(found: Found, tolerance: float = ROUNDING) -> Iterator[str]
     """Yield lines that show the first token that is too frequent, and its alternatives.
 
     The token is at the first position at which the distribution of the texts so far differs
-    from the target's by more than the tolerance. There is one, because the whole texts differ
-    by
-    more.
+    from the target's by more than the tolerance. Such a position exists, because the whole
+    texts differ by more.
     """
     for n_new in range(1, found.K + 2):
         n = len(X) + n_new
