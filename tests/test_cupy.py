@@ -73,12 +73,13 @@ def bundled_models(arrays, dtype, temperature=0.0):
     *((name, {}) for name in DECODERS), ("tree", {"widths": "auto"}),
     ("eagle", {"widths": "dynamic"})])
 def test_every_decoder_writes_numpys_text(cupy, name, flags):
-    texts = []
-    for arrays in (np, cupy):
-        models = bundled_models(arrays, np.float64, temperature=0 if DECODERS[name].greedy else 1)
-        assert isinstance(models.target.cache, np.ndarray) == (arrays is np)
-        texts.append(complete(X, build(name, models, flags), 8, np.random.default_rng(0)))
-    assert texts[0] == texts[1] and len(texts[0]) == len(X) + 8
+    for temperature in (0.0,) if DECODERS[name].greedy else (0.0, 1.0):
+        texts = []
+        for arrays in (np, cupy):
+            models = bundled_models(arrays, np.float64, temperature)
+            assert isinstance(models.target.cache, np.ndarray) == (arrays is np)
+            texts.append(complete(X, build(name, models, flags), 8, np.random.default_rng(0)))
+        assert texts[0] == texts[1] and len(texts[0]) == len(X) + 8
 
 
 def test_logits_cross_to_the_host_once_a_pass(stand_in):

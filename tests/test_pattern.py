@@ -206,9 +206,10 @@ def test_a_schema_gives_a_document_that_its_validator_accepts(tmp_path, temperat
 
 def test_every_decoder_writes_texts_that_fit():
     for name, entry in DECODERS.items():
-        temperature = "0" if entry.greedy else "1"
-        text, _ = written_text("--decoder", name, "--regex", SEVEN, "--temperature", temperature)
-        assert re.fullmatch(SEVEN, text), name
+        for temperature in ("0", "1")[: 1 if entry.greedy else 2]:
+            text, _ = written_text("--decoder", name, "--regex", SEVEN,
+                                   "--temperature", temperature)
+            assert re.fullmatch(SEVEN, text), name
 
 
 def test_forced_tokens_need_no_pass_and_are_counted_apart():
