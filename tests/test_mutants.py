@@ -4,7 +4,7 @@ from tests.mutants import MUTANTS, ROOT, mutated, run
 
 
 def test_each_mutant_replaces_a_piece_that_occurs_once_and_is_python():
-    assert len({mutant[:4] for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({mutant[:4] for mutant in MUTANTS}) == len(MUTANTS) <= 200
     for mutant in MUTANTS:
         text = (ROOT / mutant.file).read_text(encoding="utf-8")
         compile(mutated(text, mutant), mutant.file, "exec")
