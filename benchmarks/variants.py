@@ -88,7 +88,8 @@ def row_figures(result, plain, temperature):
         same = "-"
     else:
         # Greedy texts are equal in all repeats, so the first repeat is enough.
-        texts, plain_texts = result[0], plain[0]
+        texts = result[0]
+        plain_texts = plain[0]
         n_same = sum(text.ids == other.ids for text, other in zip(texts, plain_texts))
         same = f"{n_same} of {len(plain_texts)}"
     return {"tokens/pass": figures["tokens_per_pass"], "rows/pass": figures["rows_per_pass"],

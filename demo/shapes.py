@@ -164,7 +164,8 @@ def nearest_shape(counts_of: CountsOf) -> Shape | None:
         if is_above_zero(0.0, fall, tail):
             return Shape("cliff", cliff_words(counts_of, t))
     if len(Ts) > 1:
-        coldest, warmest = every[0], every[-1]
+        coldest = every[0]
+        warmest = every[-1]
         # Acceptance is high at the first argument of `two_temperatures`, and low at the second.
         if is_above_zero(0.0, two_temperatures(coldest, warmest), tail):
             return Shape("low when warm", one_temperature_words(counts_of, Ts[-1], Ts[0]))

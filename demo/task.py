@@ -160,7 +160,8 @@ def with_pattern(task: Task, grammar: str, asked: dict | None = None) -> Task:
     # This pattern is only a check, and has the end of text. `Task.pattern` makes the pattern of
     # a run, because the prompt may still change.
     pattern = Pattern(grammar, task.encoder, len(task.x))
-    pattern_asked = {kind: asked[kind] for kind in KINDS if asked and asked.get(kind) is not None}
+    asked = asked or {}
+    pattern_asked = {kind: asked[kind] for kind in KINDS if asked.get(kind) is not None}
     # The pattern ends with the end of text, whatever --stop says.
     return task._replace(grammar=grammar, pattern_asked=pattern_asked,
                          stop={*task.stop, pattern.end_of_text})

@@ -551,10 +551,10 @@ def coordinate_of_change(answer, case, before, old, axis, after):
     old              [n, ..]
     """
     each = np.arange(len(case))
+    point = before.copy()  # the coordinate on the axis is overwritten
 
     def is_old(coordinate):
         """Return for each step whether the answer is old at this coordinate on its axis."""
-        point = before.copy()
         point[each, axis] = coordinate
         return (answer(case, point) == old).all(axis=1)
 

@@ -22,6 +22,8 @@ from itertools import groupby
 
 import numpy as np
 
+from variants.shared.states import prefixes
+
 # A logit of probability 0: exp((IMPOSSIBLE - max) / T) is 0 for any temperature T below 1e35.
 # The logit is finite, because sampling.warp refuses infinite logits.
 IMPOSSIBLE = float(np.finfo(np.float32).min)
@@ -160,8 +162,7 @@ class TokenLevelIntersection:
         if has_tree:
             texts = ids.texts()[-n_last:]
         else:
-            ends = range(len(ids) - n_last + 1, len(ids) + 1)
-            texts = [ids[:end] for end in ends]
+            texts = prefixes(ids, n_last)
         rows = np.concatenate([self.draft(self.read(text)) for text in texts])
         # Tokens that the draft lacks keep the probability 0.
         logits = np.full((n_last, self.n_vocab), IMPOSSIBLE, rows.dtype)

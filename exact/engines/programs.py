@@ -33,6 +33,7 @@ from lib.checkpoints import gguf, huggingface
 from lib.checkpoints.weights import flatten, random_params
 from sampling import with_sampling
 from speculative import complete
+from variants.shared.states import prefixes
 
 TINY_SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
 # of 25 pairs, the pair on which the rule that is hardest to see has the largest distance
@@ -64,8 +65,7 @@ def model(name):
     def rows(ids, n_last=1):
         # the first row follows the text without its last n_last - 1 tokens, the last row all of
         # it
-        starts = [tuple(ids[: len(ids) - n_cut]) for n_cut in reversed(range(n_last))]
-        return np.array([row_after_text(start) for start in starts])
+        return np.array([row_after_text(tuple(text)) for text in prefixes(ids, n_last)])
 
     return rows
 
