@@ -4,7 +4,6 @@ Tests with the fixture `cupy` run twice: again with the installed CuPy, if it ha
 """
 
 import sys
-from functools import cache
 from unittest import mock
 
 import numpy as np
@@ -14,12 +13,13 @@ import main
 from benchmarks import speed, variants
 from lib.backend import products
 from lib.backend.arrays import get_backend, gpu_errors_in_one_line
+from lib.checkpoints.weights import cut_params, n_params
 from speculative import complete
 from tests import fake_cupy
 from tests.commands import outcome, refusal
 from theory.hardware import GPT2_SIZES
 from tools import will_it_pay
-from utils import MODELS_DIR, load_pair
+from utils import load_pair
 from variants import DECODERS, Costs, Models, build
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import Tree
@@ -54,37 +54,35 @@ def cupy(request):
         pytest.skip(str(error))
 
 
-@cache
-def bundled_pair(arrays, dtype):
-    """Return the bundled pair over the arrays of this module, numpy or a cupy."""
+def random_models(arrays, folder, temperature):
+    """Return a random target, and its first layer as the draft, over numpy or a cupy."""
     backend = "numpy" if arrays is np else "cupy"
-    _, *pair = load_pair("tales-small", "tales-large", dtype=dtype, backend=backend)
-    return pair
-
-
-def bundled_models(arrays, dtype, temperature=0.0):
-    """Return the bundled pair as Models that have read nothing."""
-    products.set_backend("numpy" if arrays is np else "cupy")
-    pair = (TreeGPT2(model.params, model.n_head) for model in bundled_pair(arrays, dtype))
-    return Models(*pair, {"temperature": temperature}, MODELS_DIR / "tales-large", COSTS)
+    products.set_backend(backend)
+    flat = 0.5 * np.random.default_rng(0).normal(size=n_params(HPARAMS))  # lively: rows are uneven
+    params = cut_params(get_backend(backend).asarray(flat), HPARAMS)
+    draft = params | {"blocks": params["blocks"][:1]}
+    pair = (TreeGPT2(each, HPARAMS["n_head"]) for each in (draft, params))
+    return Models(*pair, {"temperature": temperature}, folder, COSTS)
 
 
 @pytest.mark.parametrize("name, flags", [
     *((name, {}) for name in DECODERS), ("tree", {"widths": "auto"}),
     ("eagle", {"widths": "dynamic"})])
-def test_every_decoder_writes_numpys_text(cupy, name, flags):
+def test_every_decoder_writes_numpys_text(cupy, heads, name, flags):
+    folder = heads(HPARAMS["n_embd"], HPARAMS["n_vocab"])
     for temperature in (0.0,) if DECODERS[name].greedy else (0.0, 1.0):
         texts = []
         for arrays in (np, cupy):
-            models = bundled_models(arrays, np.float64, temperature)
+            models = random_models(arrays, folder, temperature)
             assert isinstance(models.target.cache, np.ndarray) == (arrays is np)
-            texts.append(complete(X, build(name, models, flags), 8, np.random.default_rng(0)))
-        assert texts[0] == texts[1] and len(texts[0]) == len(X) + 8
+            texts.append(complete(X, build(name, models, flags), 12, np.random.default_rng(0)))
+        assert texts[0] == texts[1] and len(texts[0]) == len(X) + 12
 
 
 def test_logits_cross_to_the_host_once_a_pass(stand_in):
     tree = Tree([5, 7], [-1, 0])
-    target = bundled_models(stand_in, np.float32).target
+    _, _, bundled = load_pair("tales-small", "tales-large", backend="cupy")
+    target = TreeGPT2(bundled.params, bundled.n_head)
     batch = BatchGPT2(target.params, target.n_head)
     calls = [(mock.Mock(), X, 2) for _ in range(2)]
     for run_pass in (lambda: target(X), lambda: target(X + [9, 2], 3),
