@@ -3,7 +3,6 @@
 import json
 from argparse import Namespace
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,12 +30,11 @@ from demo.shapes import (
     shape_in_words,
     weighted_share,
 )
-from docs.tables import stored
+from docs.tables import ROOT, stored
 from sampling import with_sampling
 from speculative import Round, draft_and_verify, generate, guess, make_step
 from tests.commands import outcome
 
-ROOT = Path(__file__).parents[1]
 K = low_acceptance.GUESSED
 EACH_FAULT = pytest.mark.parametrize("name", FAULTS)
 NAMED = {  # fault: the shape that the tool names
@@ -49,7 +47,7 @@ NAMED = {  # fault: the shape that the tool names
     "draft at temperature 2": "low when cold",
     "zero-filled from guess 3 on": "cliff",
 }
-MORE_OPENINGS = [  # prompts of the fresh runs, besides OPENINGS
+MORE_OPENINGS = [  # prompts of long fresh runs, besides OPENINGS
     "Once there was a tailor who could sew with his eyes shut, and one evening",
     "In the days when wolves could speak, a shepherd's son went up the hill and",
     "Nobody in the village had ever seen the giant, but every morning",
@@ -153,22 +151,20 @@ def counts_of_coins(rng, n_prompts, rates, N=100, spread=0.05):
 
     `rates` is {temperature: rate of each position}; `spread` is the deviation of the prompts.
     """
-    shifts = spread * rng.standard_normal(n_prompts)
-    counts_of = {}
-    for T, rate in rates.items():
-        texts = [coin_text(rng, np.clip(np.array(rate) + shift, 0, 1), N) for shift in shifts]
-        counts_of[T] = PositionCounts(*np.swapaxes(texts, 0, 1))
-    return counts_of
+    shifts = spread * rng.standard_normal((n_prompts, 1))
+    return {T: counts_of_texts(rng, np.clip(np.array(rate) + shifts, 0, 1), N)
+            for T, rate in rates.items()}
 
 
-def coin_text(rng, rate, N):  # -> [2, parts, K]
-    """Return the tested and accepted guesses of one text, without a round that is cut at N."""
-    accepted = np.cumprod(rng.random((N, K)) < rate, axis=1)  # [rounds, K]
-    tested = np.hstack([np.ones((N, 1), int), accepted[:, :-1]])
-    ends = np.cumsum(accepted.sum(axis=1) + 1)
-    halves = np.searchsorted([N / 2, N], ends)  # 2: after the end
-    return np.array([[every[halves == half].sum(axis=0) for half in (0, 1)]
-                     for every in (tested, accepted)])
+def counts_of_texts(rng, rates, N):
+    """Return the counts of a text for each row of `rates`, without a round that is cut at N."""
+    coins = rng.random((len(rates), N, K)) < rates[:, np.newaxis]
+    accepted = np.cumprod(coins, axis=2)  # [prompts, rounds, K]
+    tested = np.concatenate([np.ones_like(coins[..., :1]), accepted[..., :-1]], axis=2)
+    ends = np.cumsum(accepted.sum(axis=2) + 1, axis=1)  # tokens after each round
+    halves = np.stack([ends <= N / 2, (N / 2 < ends) & (ends <= N)], axis=1)
+    # a product sums over the rounds of a half: [prompts, parts, K]
+    return PositionCounts(halves @ tested, halves @ accepted)
 
 
 def test_the_error_of_a_contrast_by_hand():
@@ -208,11 +204,11 @@ def n_called_above_zero(n_prompts, sign, above, n_trials=400):
 
     The contrast is the rate minus a constant, or, if sign is -1, a constant minus the rate.
     """
-    rng = np.random.default_rng(0)
+    counts = counts_of_coins(np.random.default_rng(0), n_trials * n_prompts, {1.0: [0.7] * K},
+                             spread=SPREAD)[1.0]
     called = 0
-    for _ in range(n_trials):
-        counts = counts_of_coins(rng, n_prompts, {1.0: [0.7] * K}, spread=SPREAD)[1.0]
-        shares = [weighted_share(counts, sign, 1, 1)]
+    for trial in zip(*(np.split(each, n_trials) for each in counts)):
+        shares = [weighted_share(PositionCounts(*trial), sign, 1, 1)]
         called += is_above_zero(above - sign * true_rate(), shares, ERROR / 10)
     return called
 
@@ -304,17 +300,18 @@ def test_the_stored_prompts_without_a_fault_raise_few_alarms_when_drawn_again():
 weekly = pytest.mark.weekly
 
 
-@pytest.mark.parametrize("name, N", [
-    ("zero-filled from guess 3 on", 30), ("none", 30),
-    pytest.param("input shifted by one", 30, marks=weekly),
-    pytest.param("another tokenizer", 30, marks=weekly),
-    pytest.param("draft at temperature 2", 30, marks=weekly),
-    pytest.param("cache cut one token too early", 80, marks=weekly),
-    pytest.param("cache cut two tokens too early", 80, marks=weekly),
-    pytest.param("none", 80, marks=weekly)])
-def test_a_fresh_run_of_twelve_prompts_names_the_fault(name, N):
+@pytest.mark.parametrize("name, n_prompts, N", [
+    ("zero-filled from guess 3 on", 6, 30), ("none", 6, 30),
+    pytest.param("input shifted by one", 12, 30, marks=weekly),
+    pytest.param("another tokenizer", 12, 30, marks=weekly),
+    pytest.param("draft at temperature 2", 12, 30, marks=weekly),
+    pytest.param("cache cut one token too early", 12, 80, marks=weekly),
+    pytest.param("cache cut two tokens too early", 12, 80, marks=weekly),
+    pytest.param("none", 12, 80, marks=weekly)])
+def test_a_fresh_run_names_the_fault(name, n_prompts, N):
     encoder, *pair = load_benchmark_pair("pair")
-    texts = [encoder.encode(opening) for opening in [*OPENINGS, *MORE_OPENINGS]]
+    openings = [*OPENINGS, *MORE_OPENINGS][:n_prompts]
+    texts = [encoder.encode(opening) for opening in openings]
     args = Namespace(N=N, repeats=1)
     step_of = partial(faulty_step, FAULTS[name])
     temperatures = {T: counted_texts(step_of, pair, texts, T, args)[0] for T in (0.0, 1.0)}
