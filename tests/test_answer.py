@@ -1,8 +1,8 @@
 """The answer whether speculation pays: planted races, and how often the rule is wrong."""
 
-import json
-from pathlib import Path
+from functools import cache
 from statistics import NormalDist
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,10 +18,10 @@ from demo.answer import (
     needed_prompts,
     raced_speedup,
 )
-from lib.statistics import coin_divergence, student_quantile, surprise_limit
+from docs.tables import stored
+from lib.statistics import coin_divergence, resamples, student_quantile, surprise_limit
 from variants.registry import Costs
 
-RESULTS = Path(answer.__file__).parent.parent / "benchmarks" / "results"
 QUIET = Costs(0.2, [1.0, 1.1, 1.2, 1.15])
 DISTURBED = Costs(0.2, [12.07, 8.34, 12.97, 8.30])
 CERTAIN = dict(speedup=0.9, low=0.88, high=0.92)  # a prediction
@@ -102,7 +102,7 @@ def test_costs_that_contradict_each_other_are_named(passes, words):
 @pytest.mark.parametrize("size", ["pair", "124M", "1558M"])
 def test_no_table_of_an_idle_machine_is_called_disturbed(size):
     """Neither with Numba's products nor with NumPy's, whose pass over eight rows is cheap."""
-    figures = json.loads((RESULTS / f"speed-{size}.json").read_text(encoding="utf-8"))["passes"]
+    figures = stored(f"speed-{size}")["passes"]
     for library in ("rows_ms", "numpy_rows_ms"):
         times = [figures[library][str(n_rows)]["median"] for n_rows in range(1, 10)]
         assert answer.disturbance(Costs(0.1, times)) == ""
@@ -120,7 +120,7 @@ def test_students_quantiles_are_those_of_scipy():
 
 def texts_of(seconds):
     """Return texts of 60 tokens that took these seconds, [repeats, prompts]."""
-    return {"tokens": np.full(np.shape(seconds), 60).tolist(), "seconds": np.array(seconds)}
+    return {"tokens": np.full(np.shape(seconds), 60.0), "seconds": np.array(seconds)}
 
 
 def test_the_speed_up_of_equal_prompts_and_repeats_has_no_spread():
@@ -158,6 +158,7 @@ def test_the_number_of_prompts_is_the_first_with_which_an_interval_excludes_1():
 # ---- how often the rule is wrong
 
 N_RACES = 200
+RESAMPLES = cache(resamples)  # all races of six prompts have the same ones
 FALSE_ALARM = 1e-4  # of one test, if its seed were drawn anew
 
 
@@ -187,8 +188,9 @@ def simulated_case(rng, logs, n_candidates, n_prompts=6, repeats=3, slow_minutes
 def frequency(kind, logs, n_candidates, seed=0, **settings):
     """Return how often the answer is `kind` among simulated races."""
     rng = np.random.default_rng(seed)
-    answers = [answer_of(simulated_case(rng, logs, n_candidates, **settings), QUIET).answer
-               for _ in range(N_RACES)]
+    with mock.patch.object(answer, "resamples", RESAMPLES):
+        answers = [answer_of(simulated_case(rng, logs, n_candidates, **settings), QUIET).answer
+                   for _ in range(N_RACES)]
     return answers.count(kind) / N_RACES
 
 
