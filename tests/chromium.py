@@ -12,6 +12,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+from itertools import combinations
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -24,6 +25,23 @@ FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run -
 --disable-background-networking --disable-component-update --remote-allow-origins=*
 --remote-debugging-port=0 --hide-scrollbars about:blank""".split()
 KEYS = {"Enter": ("\r", 13), "ArrowLeft": ("", 37), "ArrowRight": ("", 39)}  # text, code
+TELEPHONE = 358  # pixels: the width of a page on a narrow screen
+# Each picture of a page: its width and height in pixels, and its width in its own units. Of all
+# texts that can be seen: their edges in pixels, the edges of their letters, which leave about a
+# fifth of the line above and below them, and the size of the letters in the picture's units.
+PICTURES = """[...document.querySelectorAll("svg")].map(picture => {
+const frame = picture.getBoundingClientRect();
+const hidden = e =>
+  e !== picture && (getComputedStyle(e).opacity === "0" || hidden(e.parentElement));
+const seen = [...picture.querySelectorAll("text")].filter(
+  e => e.textContent.trim() && !hidden(e));
+return {width: frame.width, height: frame.height, units: picture.viewBox.baseVal.width,
+texts: seen.map(e => {
+  const box = e.getBoundingClientRect();
+  return {words: e.textContent, left: box.left - frame.left, right: box.right - frame.left,
+          top: box.top - frame.top, bottom: box.bottom - frame.top,
+          high: box.top + box.height / 5, low: box.bottom - box.height / 5,
+          size: parseFloat(getComputedStyle(e).fontSize)}; })}; })"""
 
 
 class Page:
@@ -88,3 +106,16 @@ def chromium():
         finally:
             process.terminate()
             process.wait()
+
+
+# ---- pictures
+
+def assert_apart(picture, slack=0):
+    """Assert that no text of one of PICTURES covers another, or leaves it by more than slack."""
+    for text in picture["texts"]:
+        assert -slack <= text["left"] < text["right"] <= picture["width"] + slack, text
+        assert -slack <= text["top"] < text["bottom"] <= picture["height"] + slack, text
+    for one, other in combinations(picture["texts"], 2):
+        across = min(one["right"], other["right"]) - max(one["left"], other["left"])
+        down = min(one["low"], other["low"]) - max(one["high"], other["high"])
+        assert across <= 0.5 or down <= 0.5, (one["words"], other["words"])
