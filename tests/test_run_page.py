@@ -1,12 +1,12 @@
 """docs/run.html is the page of today, with a run that the bundled pair writes today."""
 
-import json
 import re
 
 import pytest
 
 from demo.page import page_text, stored_run
 from docs.run import PAGE, draw_picture, recorded_race, recorded_run, with_todays_code
+from docs.tables import stored
 from tests.chromium import CHROMIUM
 
 STORED = stored_run(PAGE)
@@ -50,8 +50,7 @@ def test_the_published_run_is_what_the_pair_writes_today():
 
 
 def test_its_first_round_is_the_round_of_the_pictures():
-    recorded = json.loads((PAGE.parents[1] / "benchmarks/results/round.json").read_text("utf-8"))
-    assert drawn(STORED["rounds"][:1]) == drawn([recorded])
+    assert drawn(STORED["rounds"][:1]) == drawn([stored("round")])
 
 
 def test_a_recorded_race_is_the_same_run_with_its_seconds():
@@ -62,7 +61,7 @@ def test_a_recorded_race_is_the_same_run_with_its_seconds():
     assert with_todays_code(race) == race
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.weekly)])
 def test_the_picture_of_the_page_shows_the_line_that_tests_a_guess(tmp_path, scheme):
     if CHROMIUM is None:
         pytest.skip("needs Chromium")
