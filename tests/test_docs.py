@@ -10,21 +10,19 @@ import subprocess
 import sys
 import tomllib
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import speculative
 from docs import readme, sixty_lines, tour
-from docs.readme import BLOCK, STATIC, exactness, families, fill, shell_output, source
+from docs.readme import BLOCK, ROOT, STATIC, exactness, families, fill, shell_output, source
 from docs.tables import K_by_hand, stored
 from theory import speedup
 from theory.hardware import crossover_batch, pass_latency
 from variants import DECODERS
 from variants.registry import FAMILIES
 
-ROOT = Path(__file__).parent.parent
 PAGES = [*(ROOT / page for page in ("README.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md",
                                     "models/README.md", "benchmarks/RESULTS.md")),
          *sorted((ROOT / "docs").glob("*.md"))]
@@ -97,6 +95,25 @@ def test_every_decoder_has_a_family_and_a_paragraph_in_its_section():
         if name != "speculative":  # the root of the family
             assert entry.family in FAMILIES, name
             assert f"**[{name}](" in sections[entry.family[0].upper() + entry.family[1:]]
+
+
+def test_the_tests_that_the_pages_name_exist():
+    n_named = 0
+    for text in TEXTS.values():
+        file_of = dict(re.findall(r"^\[(\w+)\]: \.\./(tests/\S+\.py)$", text, re.MULTILINE))
+        named = re.findall(r"^\| (tests/\S+)::(\w+) \|", text, re.MULTILINE)
+        links = re.findall(r"\[`(test_\w+)`\](?:\[(\w+)\]|\(\.\./(tests/\S+\.py)\))", text)
+        named += [(file or file_of[label], name) for name, label, file in links]
+        assert len(named) == text.count("`test_") + text.count("\n| tests/")
+        for file, name in named:
+            assert f"def {name}(" in (ROOT / file).read_text("utf-8"), f"{file} has no {name}"
+        n_named += len(named)
+    assert n_named >= 20
+
+
+def test_the_largest_deviation_that_was_enumerated_is_a_rounding_error():
+    [largest] = re.findall(r"the largest that we saw is (\S+)\.", TEXTS[ROOT / "docs/exactness.md"])
+    assert float(largest) < 1e-12
 
 
 # ---- quoted code and outputs

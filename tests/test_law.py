@@ -1,10 +1,8 @@
 """exact/law.py, the base of every exactness test, on distributions worked out by hand."""
 
 import math
-import re
 from fractions import Fraction
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from sampling import accept, sample
 from tests.distributions import assert_same_law, distance
 from tests.toys import context_free
 
-ROOT = Path(__file__).parents[1]
 THIRD = Fraction(1, 3)
 HALF = Fraction(1, 2)
 ROW = np.array([Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)], dtype=object)
@@ -128,22 +125,3 @@ def test_two_distributions_are_compared_at_all_outcomes_and_the_comparison_is_re
             assert_same_law(*pair)
     assert_same_law(a, dict(a))
     assert dict(request.node.user_properties)["compared"] == [(0.0, 2)]
-
-
-def test_the_tests_that_the_pages_name_exist():
-    proof, exactness, papers = ((ROOT / "docs" / name).read_text(encoding="utf-8")
-                                for name in ("proof.md", "exactness.md", "papers.md"))
-    files = dict(re.findall(r"^\[(\w+)\]: \.\./(tests/\w+\.py)$", proof, re.MULTILINE))
-    of_proof = [(files[label], name)
-                for name, label in re.findall(r"\[`(test_\w+)`\]\[(\w+)\]", proof)]
-    of_exactness = re.findall(r"^\| (tests/\S+)::(\w+) \|", exactness, re.MULTILINE)
-    [largest] = re.findall(r"the largest that we saw is (\S+)\.", exactness)
-    assert float(largest) < 1e-12
-    of_papers = [(file, name) for name, file
-                 in re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/\w+\.py)\)", papers)]
-    assert len(of_proof) == proof.count("`test_") >= 20
-    assert len(of_exactness) == exactness.count("\n| tests/") >= 5
-    assert len(of_papers) == papers.count("`test_") >= 2
-    for file, name in of_proof + of_exactness + of_papers:
-        text = (ROOT / file).read_text(encoding="utf-8")
-        assert f"def {name}(" in text, f"{file} has no {name}"
