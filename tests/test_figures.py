@@ -1,15 +1,14 @@
 """Every figure of a page is the one of the table that the page's marker names."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from docs import figures
+from docs.readme import ROOT
 from docs.tables import Table, every_table, printed_tables
 from tests import planted_figures
 
-ROOT = Path(__file__).parent.parent
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in figures.PAGES}
 EACH_PAGE = pytest.mark.parametrize("page", figures.PAGES)
 
