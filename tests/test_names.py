@@ -78,12 +78,8 @@ def repeated_names(trees):
     return {name: files for name, files in sorted(files_of.items()) if len(files) > 1}
 
 
-def test_a_name_is_defined_in_one_file():
-    assert repeated_names(syntax_trees()).keys() - ALLOWED == set()
-
-
-def test_every_allowed_name_is_needed():
-    assert ALLOWED - repeated_names(syntax_trees()).keys() == set()
+def test_exactly_the_allowed_names_are_defined_in_several_files():
+    assert repeated_names(syntax_trees()).keys() == ALLOWED
 
 
 def test_repeated_names_are_found():
