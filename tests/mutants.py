@@ -73,7 +73,8 @@ class Copy:
 
     def __init__(self, folder):
         self.folder = Path(folder)
-        left_out = shutil.ignore_patterns(".*", "models", "__pycache__")
+        # Compiled files are copied, which Python uses only for files that are as they were.
+        left_out = shutil.ignore_patterns(".*", "models")
         shutil.copytree(ROOT, self.folder, ignore=left_out)
         os.symlink(ROOT / "models", self.folder / "models")
         with open(self.folder / "tests/conftest.py", "a", encoding="utf-8") as file:
