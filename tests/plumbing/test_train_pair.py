@@ -18,7 +18,7 @@ from variants.shared.tree_gpt2 import TreeGPT2  # noqa: E402
 
 torch.set_num_threads(1)
 SMALL = dict(T=16, T_last=32, batch=512, lr=1e-2, compile=False, save_seconds=0)
-STEPS = dict(target=30, early=16, draft=8, heads=8, markov=10, states=24, eagle=24)
+STEPS = dict(target=20, early=12, draft=4, heads=4, markov=10, states=24, eagle=24)
 SIZES = dict(vocab_size=275, n_positions=32, n_embd=32, n_head=2)
 DRAFT = dict(SIZES, n_embd=16, n_head=1, n_layer=1)
 TOY = {"SHAPES": {"target": dict(SIZES, n_layer=2), "early": DRAFT, "draft": DRAFT},
@@ -129,9 +129,9 @@ def test_a_broken_checkpoint_is_named(tmp_path, broken):
 
 def test_an_interrupted_run_resumes(trained):
     log = log_of(trained, "target")
-    assert [entry["resumed_at_step"] for entry in log if "resumed_at_step" in entry] == [15]
-    assert [entry["step"] for entry in log if "train_loss" in entry] == list(range(1, 31))
-    assert [entry["step"] for entry in log if "valid_loss" in entry] == [30]
+    assert [entry["resumed_at_step"] for entry in log if "resumed_at_step" in entry] == [10]
+    assert [entry["step"] for entry in log if "train_loss" in entry] == list(range(1, 21))
+    assert [entry["step"] for entry in log if "valid_loss" in entry] == [20]
 
 
 @pytest.mark.parametrize("stage, fraction", [
