@@ -11,7 +11,6 @@ from safetensors.numpy import load_file, save, save_file
 from encoder import Encoder
 from gpt2 import GPT2
 from lib.checkpoints import huggingface
-from lib.checkpoints.files import atomic
 from lib.checkpoints.weights import flatten, random_params
 from sampling import with_sampling
 from speculative import autoregressive_sampling, speculative_sampling
@@ -144,16 +143,6 @@ def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         huggingface.write_folder(tmp_path, TINY, HPARAMS, PARAMS)
     assert not huggingface.is_model(tmp_path)
-
-
-# ---- files that are replaced
-
-def test_ctrl_c_in_a_write_leaves_the_file_as_it_was_and_nothing_else(tmp_path):
-    (tmp_path / "file").write_bytes(b"old")
-    with pytest.raises(KeyboardInterrupt), atomic(tmp_path / "file") as file:
-        file.write(b"new")
-        raise KeyboardInterrupt
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
 # ---- the same in transformers
