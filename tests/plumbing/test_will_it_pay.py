@@ -158,7 +158,8 @@ def test_the_answer_and_its_json_agree(models_dir, tmp_path, quiet, races):
                 walltime_improvement(1, int(name[4:]), c, pass_cost))
 
 
-def test_the_parts_of_the_time_are_the_passes_and_the_rest(models_dir, quiet, races, tmp_path):
+def test_the_three_best_K_are_raced_and_the_parts_of_their_time_are_the_passes_and_the_rest(
+        models_dir, quiet, races, tmp_path):
     """The draft of `quantized` is a copy that the race does not load, and is timed too."""
     report(models_dir, "--temperature", 1, "--json", tmp_path / "a.json")
     case, = json.loads((tmp_path / "a.json").read_text("utf-8"))["cases"]
@@ -171,11 +172,6 @@ def test_the_parts_of_the_time_are_the_passes_and_the_rest(models_dir, quiet, ra
             assert row["time"][role] == pytest.approx(seconds / n_tokens) and seconds > 0
         total = sum(text.seconds for text in texts)
         assert sum(row["time"].values()) == pytest.approx(total / n_tokens)
-
-
-def test_the_three_best_K_of_the_prediction_are_raced(models_dir, quiet, tmp_path):
-    report(models_dir, "--temperature", 1, "--json", tmp_path / "a.json")
-    case, = json.loads((tmp_path / "a.json").read_text("utf-8"))["cases"]
     gains = {K: place["predicted"]["speedup"] for K, place in enumerate(case["positions"], 1)}
     best = sorted(gains, key=gains.get)[-3:]
     assert {name for name in case["rows"] if name.startswith("--K")} == {f"--K {K}" for K in best}
