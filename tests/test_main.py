@@ -4,9 +4,7 @@ import io
 import json
 import re
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,14 +17,10 @@ from tests.commands import json_of_run, refusal, run_main
 from tests.test_trace import stored_run
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 
-ROOT = Path(main.__file__).parent
-
 
 def test_the_main_job_prints_two_identical_texts_and_its_figures():
-    words = "main.py --K 4 --temperature 0 --n_tokens_to_generate 40".split()
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, timeout=120)
-    out = done.stdout.decode()
-    assert done.returncode == 0 and done.stderr == b""
+    status, out, err = run_main("--K", 4, "--temperature", 0, "--n_tokens_to_generate", 40)
+    assert (status, err) == (0, "")
     assert out.count(f"Text = {PROMPT}") == 1 and "\nText = identical\n" in out
     for words in ("Plain decoding (target alone)", "Speculative decoding", "speed-up", "theory",
                   "target passes", "tokens per pass", "ms per target pass", "guesses accepted",
@@ -49,7 +43,8 @@ def test_show_prints_every_round_and_no_colour_into_a_pipe():
 
 
 def test_trace_keeps_the_run_that_was_reported(tmp_path):
-    got = json_of_run("--trace", tmp_path / "run.html", "--decoder", "tree", "--temperature", 0.5)
+    got = json_of_run("--trace", tmp_path / "run.html", "--decoder", "tree", "--temperature", 0.5,
+                      "--n_tokens_to_generate", 30)
     seen = stored_run(tmp_path / "run.html")
     shown = [token["id"] for result in seen["rounds"] for token in result["ids"]]
     assert shown == got["tree"]["ids"]
@@ -89,7 +84,8 @@ def test_a_text_ends_at_the_targets_own_end_of_text_or_at_any_named_token(tmp_pa
     for path in tmp_path.glob("x/*config.json"):
         sizes = json.loads(path.read_text(encoding="utf-8"))
         path.write_text(json.dumps(sizes | {"eos_token_id": encoder.id_of(".")}), encoding="utf-8")
-    flags = ("--prompt", "Once upon a time", "--target_model_size", tmp_path / "x")
+    flags = ("--prompt", "Once upon a time", "--target_model_size", tmp_path / "x",
+             "--n_tokens_to_generate", 30)
     ended = [json_of_run(*flags, *stop)["speculative"]
              for stop in ((), ("--stop", "<|endoftext|>", "--stop", "."),
                           ("--stop", "<|endoftext|>"))]
