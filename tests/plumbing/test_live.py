@@ -179,9 +179,9 @@ def test_the_page_may_ask_its_own_server_only(server):
 # ---- a separate process, and the page
 
 def test_ctrl_c_ends_it_while_a_text_is_written():
-    process = subprocess.Popen([sys.executable, "-m", "demo.live", "--port", "0"], text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               preexec_fn=DEFAULT_CTRL_C)
+    process = subprocess.Popen([sys.executable, "-m", "demo.live", "--port", "0",
+                                "--backend", "numpy"], text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, preexec_fn=DEFAULT_CTRL_C)
     try:
         port = int(re.match(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())[1])
         connection = HTTPConnection("127.0.0.1", port, timeout=120)
