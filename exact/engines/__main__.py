@@ -169,10 +169,14 @@ def engine_tables(packages: list[str]) -> Iterator[str]:
     enumerated = [package for package in packages if package not in sampled]
     if enumerated:
         toys = [f"toy {toy}, K = 1, 2, 3" for toy in TOYS]
-        lines = [line for package in enumerated for line in enumerated_lines(package)]
+        lines = []
+        for package in enumerated:
+            lines += enumerated_lines(package)
         yield markdown_table(["engine", "guesses", "exact?", *toys], lines)
     if sampled:
-        lines = [line for package in sampled for line in sampled_lines(package)]
+        lines = []
+        for package in sampled:
+            lines += sampled_lines(package)
         yield markdown_table(["engine", "guesses", "exact?", "distance"], lines)
         yield explanation()
 
