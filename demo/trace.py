@@ -241,7 +241,7 @@ def round_as_line(seen: dict, colour: bool = False) -> str:
     marks = ANSI if colour else MARKS
     parts = []
     for mark, texts in zip(marks, (accepted, rejected, added)):
-        if texts:
+        if texts:  # so that no empty [--] is shown
             parts.append(mark.format(printable("".join(texts))))
     return "".join(parts)
 
