@@ -1,4 +1,4 @@
-"""Tell which tokens a pattern allows after a text: a regular expression, JSON schema or grammar.
+"""Return the tokens that a regular expression, JSON schema or grammar allows after a text.
 
     pattern    Pattern(grammar, encoder, n_prompt): the tokens after the prompt have to fit it
     ids        the whole text, prompt included; a guess may be among the last tokens

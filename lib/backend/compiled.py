@@ -156,7 +156,7 @@ def write_stretches(builder, first, last, n_outputs):
 
 
 def write_products(builder, x, w, sums, outputs, n_rows, i):
-    """Write sums += rows * weights for the inputs i .. i + lanes - 1 of all rows and outputs."""
+    """Write sums += rows * weights for inputs i .. i + lanes - 1 of all rows and outputs."""
     weights = [w.load_vector(output, i) for output in outputs]
     rows = [x.load_vector(i.type(row), i) for row in range(n_rows)]
     for place, (row, weight) in zip(sums, itertools.product(rows, weights)):
@@ -183,7 +183,7 @@ class Array:
         self.lanes = vector.count
 
     def address(self, index, kind):
-        """Return the address of a number, as a pointer to a `kind`; it may lie beyond the end."""
+        """Return a number's address, as a pointer to a `kind`; it may lie beyond the end."""
         address = cgutils.get_item_pointer(
             self.context, self.builder, self.kind, self.view, index)
         return self.builder.bitcast(address, kind.as_pointer())
@@ -221,7 +221,7 @@ class Array:
         self.call("llvm.prefetch.p0", ir.VoidType(), address, to_read, into_l2, data)
 
     def sum_of_lanes(self, vector):
-        """Return the sum of a vector's numbers: its halves are added until one number is left."""
+        """Return the sum of a vector's numbers: its halves are added until one is left."""
         integer = ir.IntType(32)
         n = self.lanes
         # shuffle_vector returns the numbers at these positions as a shorter vector.
