@@ -123,7 +123,7 @@ def without_prompt(draft, n_prompt):
 
 
 def another_tokenizer(draft, n_prompt):
-    """Return the draft with permuted ids: the target's token i is its token order[i]."""
+    """Return the draft with permuted ids: the target's token i is order[i] of the draft."""
     order = np.arange(draft.n_vocab)[::-1]
     # The draft reads its own ids, order[ids]. Column order[i] of its rows is for the target's
     # token i, so [:, order] puts the columns into the target's order.

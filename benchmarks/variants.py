@@ -112,8 +112,8 @@ def paragraphs(figures, args):
         lines = []
         for row in rows:
             # Some cells are words already.
-            cells = row.values()
-            lines.append([cell if isinstance(cell, str) else number(cell) for cell in cells])
+            cells = [cell if isinstance(cell, str) else number(cell) for cell in row.values()]
+            lines.append(cells)
         # The keys of a row are the heads of the columns.
         yield markdown_table(rows[0], lines)
 

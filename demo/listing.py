@@ -34,7 +34,7 @@ def listing_of(entry: Decoder) -> list[dict]:
 def listed(function: Callable) -> dict:
     """Return a function's name, file, and lines: number, text and place of each."""
     lines = code_lines(function)
-    # A decoder's own guess may also be called `guess`. So the functions are compared.
+    # A decoder's own guess may also be called `guess`, so functions are compared, not names.
     is_known = getattr(speculative, function.__name__, None) is function
     places: list[str | None] = [None] * len(lines)  # other files' lines have no place
     if is_known:

@@ -198,9 +198,9 @@ def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
     draft = result.p_draft[t] if t < len(result.guesses) else np.zeros_like(target)
     surplus = residual(target, draft)  # without a guess: the target's row itself
 
-    # The tokens in "top": the id and the guess of this position, if there are any, ..
+    # The tokens in "top" are the id and the guess of this position, if there are any, and the
+    # N_TOP most probable tokens of each row.
     shown = {*result.ids[t : t + 1], *result.guesses[t : t + 1]}
-    # .. and the N_TOP most probable tokens of each row.
     for row in (draft, target, surplus):
         largest = np.argpartition(row, -N_TOP)[-N_TOP:].tolist()  # in any order
         shown.update(token for token in largest if row[token] > 0)

@@ -184,7 +184,7 @@ class Pattern:
         token of the vocabulary may follow, or the pattern is too complex.
         """
         new = list(ids[self.n_prompt :])
-        # The target asks for masks that the draft has asked for, and that are kept.
+        # The target asks for masks that the draft has asked for before. These masks are kept.
         is_read = self.read[: len(new)] == new  # masks[len(new)] then belongs to these tokens
         kept = self.masks[len(new)] if is_read else None
         if kept is not None:

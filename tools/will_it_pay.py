@@ -262,7 +262,7 @@ def all_figures(args: Namespace) -> dict:
         # Disturbed costs contradict each other, so nothing is predicted from them.
         elif not disturbance(costs):
             figures["given"] = {f"Acceptance {alpha}": predicted_speedups(costs, alpha)
-                              for alpha in ALPHAS}
+                                for alpha in ALPHAS}
     return figures
 
 

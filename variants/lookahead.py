@@ -31,7 +31,8 @@ with x[-1]:
 (c) Each column loses its first token: t1 b1 b2 b3, column 1, becomes b1 b2 b3. Now it begins
     two positions after x[-1]. If the round appended two tokens, this is the position of the new
     x[-1], so column 1 becomes column 0.
-(d) The new columns at the window's end are copies of x, and the next round begins.
+(d) New columns, which are copies of runs of x, are added at the window's end. The next round
+    begins.
 
 Subtle: the nodes of the window are not proposals, so they get rows but no test. The tokens of
 these nodes change no distribution, so they may be any tokens.

@@ -22,20 +22,20 @@ LEFT = 84
 RIGHT = WIDTH - EDGE
 TOP = 62
 BOTTOM = 262
-MOST_ROWS = 1024  # at RIGHT; one row is at LEFT
+MOST_ROWS = 1024  # at RIGHT
 LOW = 0.03  # milliseconds at BOTTOM
 HIGH = 60  # milliseconds at TOP
 
 
 def x_of(rows):
     """Return the x of a number of rows."""
-    # log(1) is 0.
+    # One row is at LEFT, because log(1) is 0.
     return LEFT + (RIGHT - LEFT) * math.log(rows) / math.log(MOST_ROWS)
 
 
 def y_of(ms):
     """Return the y of a time in milliseconds."""
-    # In SVG y grows downwards.
+    # In SVG y grows downwards: LOW is at BOTTOM, HIGH at TOP.
     return BOTTOM - (BOTTOM - TOP) * math.log(ms / LOW) / math.log(HIGH / LOW)
 
 

@@ -62,8 +62,9 @@ def row_boxes():
         class_ = "bold blue" if i == last else None
         yield mono(middle(i) - 13.5, ROWS - 9, f"[{i - 1}]")  # 13.5: half of its three letters
         yield rect(left_edge(i), ROWS, BOX, HIGH, "strong" if i == last else "box", rx=6)
-        yield text(middle(i), ROWS + 24, words[0], class_, text_anchor="middle")
-        yield text(middle(i), ROWS + 46, words[1], class_, text_anchor="middle")
+        for n, line_of_words in enumerate(words):
+            y = ROWS + 24 + 22 * n
+            yield text(middle(i), y, line_of_words, class_, text_anchor="middle")
 
 
 def links():
