@@ -83,13 +83,13 @@ def exactness(exact):
 
 
 def families(argument=None):
-    """Return the README's table: the decoders of each family."""
-    rows = ["| what a decoder changes | `--decoder` |", "|---|---|"]
+    """Return the README's table: the idea of one decoder per family, and the other decoders."""
+    rows = ["| what a decoder changes | for example | more of this kind |", "|---|---|---|"]
     for family in FAMILIES:
         # The papers' own decoder has no family, so it is in no row.
-        members = [name for name, entry in DECODERS.items() if entry.family == family]
-        names = ", ".join(f"`{name}`" for name in members)
-        rows.append(f"| {family} | {names} |")
+        example, *others = [name for name, entry in DECODERS.items() if entry.family == family]
+        names = ", ".join(f"`{name}`" for name in others)
+        rows.append(f"| {family} | `{example}` {DECODERS[example].idea} | {names} |")
     return "\n".join(rows)
 
 
