@@ -121,7 +121,7 @@ def position_figures(counts: PositionCounts) -> list[dict]:
     lows, highs = interval(resampled_acceptance(counts))
     figures = []
     for n, rate, low, high in zip(tested, rates, lows, highs):
-        # JSON has no NumPy numbers.
+        # json.dumps refuses NumPy's integers.
         figures.append({"tested": int(n), "acceptance": float(rate),
                         "low": float(low), "high": float(high)})
     return figures
