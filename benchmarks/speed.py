@@ -53,7 +53,7 @@ def pass_times(args, encoder, draft, target):
     """Return bandwidth, floor and the milliseconds of passes."""
     row_s, block_s = (np.median(seconds) for seconds in floor_times(args, target))
     rate = BLOCK[args.backend] / block_s  # bytes per second
-    # A pass is never faster than this, because it reads all weights.
+    # A pass that reads all weights from memory takes at least this long.
     floor_s = pass_bytes(sizes(target)) / rate
     # Several draft steps are timed together, because a round makes them in a row, too.
     step = rows_actions(draft, (1,))[1]  # a pass over one row
