@@ -149,8 +149,9 @@ def llama_engine(encoder, draft, target):
         request = {"prompt": x, "n_predict": N, "temperature": temperature, "seed": seed,
                    "top_k": 0, "top_p": 1.0, "min_p": 0.0, "cache_prompt": False,
                    "ignore_eos": True, "return_tokens": True}
-        url = (fast if speculative else plain).listening_address
-        response = requests.post(f"{url}/completion", json=request, timeout=300)
+        server = fast if speculative else plain
+        url = f"{server.listening_address}/completion"
+        response = requests.post(url, json=request, timeout=300)
         response.raise_for_status()
         answer = response.json()
         # The server does not count passes. A pass appends its accepted guesses and one more

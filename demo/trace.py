@@ -255,7 +255,11 @@ def legend(colour: bool = False) -> str:
 
 def printable(text: str) -> str:
     """Return the text with everything escaped that could break a line or command a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    shown = []
+    for c in text:
+        # A line end becomes a backslash and an n, for example.
+        shown.append(c if c.isprintable() else c.encode("unicode_escape").decode())
+    return "".join(shown)
 
 
 def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:

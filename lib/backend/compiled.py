@@ -59,7 +59,8 @@ def compile_product(n_rows, dtype, is_int8=False):
     # Registers in use: n_outputs for weights, n_rows * n_outputs for sums, and one for numbers
     # of a row. Together (n_rows + 1) * n_outputs + 1, which must not be above REGISTERS.
     n_outputs = max(1, min(4, (REGISTERS - 1) // (n_rows + 1)))
-    lanes = (INT8_BYTES if is_int8 else BYTES) // np.dtype(dtype).itemsize
+    n_bytes = INT8_BYTES if is_int8 else BYTES  # of a vector
+    lanes = n_bytes // np.dtype(dtype).itemsize
 
     def product(x, w, scale, y, first, last):
         multiply(x, w, scale, y, first, last, n_rows, n_outputs, lanes)
