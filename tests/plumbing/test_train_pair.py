@@ -17,8 +17,8 @@ from variants import Models, build  # noqa: E402
 from variants.shared.tree_gpt2 import TreeGPT2  # noqa: E402
 
 torch.set_num_threads(1)
-SMALL = dict(T=16, T_last=32, batch=512, lr=1e-2, compile=False, save_seconds=0)
-STEPS = dict(target=20, early=12, draft=4, heads=4, markov=10, states=24, eagle=24)
+SMALL = dict(T=16, T_last=32, batch=256, lr=1e-2, compile=False, save_seconds=0)
+STEPS = dict(target=20, early=16, draft=4, heads=4, markov=10, states=16, eagle=16)
 SIZES = dict(vocab_size=275, n_positions=32, n_embd=32, n_head=2)
 DRAFT = dict(SIZES, n_embd=16, n_head=1, n_layer=1)
 TOY = {"SHAPES": {"target": dict(SIZES, n_layer=2), "early": DRAFT, "draft": DRAFT},
