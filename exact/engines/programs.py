@@ -222,6 +222,6 @@ def explanation() -> str:
     return (f"Each distance is measured on {N_TEXTS:,} texts of random GPT-2s with "
             f"K = {N_GUESSES}. For an exact engine it is below {largest:.4f} with probability "
             f"1 - {error}. If an engine's true distance is at least {2 * largest:.4f}, the "
-            f"measured distance is above {largest:.4f} with the same probability. This comparison "
-            f"can miss {len(missed)} of the inexact rules above, because their distance on these "
-            f"models is below {2 * largest:.4f}: {'; '.join(missed)}.")
+            f"measured distance is above {largest:.4f} with the same probability. This "
+            f"comparison can miss {len(missed)} of the inexact rules above, because their "
+            f"distance on these models is below {2 * largest:.4f}: {'; '.join(missed)}.")
