@@ -98,8 +98,8 @@ def rules_sentence(link):
     wrong = [rule for rule in every if not rule.exact]
     met_in_public = [rule for rule in wrong if rule.seen]
     return (f"Of [{len(every)} rules]({link}) for guessing and testing, {len(wrong)} change the "
-            "distribution of the text.\nPapers, public code and public discussions contain "
-            f"{len(met_in_public)} of those {len(wrong)}.")
+            f"distribution of the text.\nWe found {len(met_in_public)} of those {len(wrong)} in "
+            "papers, public code and public discussions.")
 
 
 def shell_output(line):
