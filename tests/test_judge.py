@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -17,7 +18,7 @@ from exact.law import GENERATORS, law, paths
 from exact.toys import mapped, markov
 from sampling import sample
 from speculative import draft_and_verify
-from tests.commands import refusal, until
+from tests.commands import outcome, refusal, until
 from tests.distributions import assert_same_law
 from variants.match import match_verify
 
@@ -74,14 +75,17 @@ RESIDUAL = "residual(p_target[t], p_draft[t])"
 VERIFY = "def verify(g, q, p, rng): "
 
 
+def judged(folder, text, **limits):
+    """Judge a file with this text; return the exit status and what is printed."""
+    path = folder / "answer.py"
+    path.write_text(text, encoding="utf-8")
+    status, out, _ = outcome(lambda words: judge.answer(*words, **limits), path)
+    return status, out
+
+
 @pytest.fixture
-def said(tmp_path, capsys):
-    """Return a function that judges a file with this text: (exit status, printed text)."""
-    def run(text, **limits):
-        path = tmp_path / "answer.py"
-        path.write_text(text, encoding="utf-8")
-        return judge.answer(str(path), **limits), capsys.readouterr().out
-    return run
+def said(tmp_path):
+    return partial(judged, tmp_path)
 
 
 @pytest.mark.parametrize("text", [RIGHT, STEP, MATCH, VECTORISED])

@@ -10,7 +10,7 @@ from benchmarks import rules
 from exact import judge, law, recorded
 from exact.expected import block_tokens, match_tokens, ratio_tokens
 from speculative import verify
-from tests.test_judge import said as judged  # noqa: F401  a fixture
+from tests.test_judge import judged
 from variants.block import block_verify
 from variants.match import match_verify
 
@@ -21,11 +21,11 @@ ALWAYS = "def verify(guesses, p_draft, p_target, rng):\n    return [*guesses, 0]
 
 
 @pytest.fixture
-def said(judged, monkeypatch):
+def said(tmp_path, monkeypatch):
     """Return a function that judges a file with this text on n rounds: (status, output)."""
     def run(text, n=3, **limits):
         monkeypatch.setattr(recorded, "read", lambda path: (CHAINS[:n], ON_WHOLE_ROWS[:n]))
-        return judged(text, with_rows=True, **limits)
+        return judged(tmp_path, text, with_rows=True, **limits)
     return run
 
 
