@@ -1,21 +1,19 @@
 """A rule in a file runs with the bundled pair, and what it does wrong is one sentence."""
 
 import json
+import pickle
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 import main
 from demo.flags import entry_of_flag
+from demo.prompts import Job
 from tests.commands import json_of_run, outcome, refusal, run_main
 from tests.test_judge import GUESS, RIGHT, STEP
 from tests.test_trace import stored_run
-from tools import will_it_pay
+from tools import survey, will_it_pay
 
-ROOT = Path(main.__file__).parent
 SHORT = ("--n_tokens_to_generate", 12)
 BEST = GUESS.format(imports="sample", rows="np.eye(draft(x, 1).shape[-1])[guesses]")
 LOSSY = RIGHT.replace("residual(p_target[t], p_draft[t])", "p_target[t]")
@@ -121,16 +119,12 @@ def test_the_flags_of_a_file_are_those_of_its_build(file):
     assert "--lenience does not apply" in refusal(main.main, "--decoder", path, "--lenience", 1)
 
 
-def test_a_copy_of_the_survey_runs_a_file(file, tmp_path):
-    pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("One day\n", encoding="utf-8")
-    out = tmp_path / "texts.jsonl"
-    words = ["-m", "tools.survey", "--workers", "1", "--prompts", prompts, "--out", out,
-             "--decoder", file(RIGHT), "--n_tokens_to_generate", "5"]
-    done = subprocess.run([sys.executable, *map(str, words)], cwd=ROOT, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(out.read_text(encoding="utf-8"))["ids"]) == 5
+def test_a_worker_of_the_survey_runs_a_file_and_can_send_its_rounds(file):
+    job = Job({"seed": [123, 0]}, [40, 50], n_left=12)
+    rounds, ours = (survey.rounds_of_text(("--decoder", decoder, "--temperature", "1"), job)
+                    for decoder in (file(RIGHT), "speculative"))
+    sent = pickle.loads(pickle.dumps(rounds))
+    assert [result.ids for result in sent] == [result.ids for result in ours]
 
 
 def test_will_it_pay_races_a_file(file):
