@@ -100,8 +100,8 @@ def rules_sentence(link):
     met_in_public = [rule for rule in wrong if rule.seen]  # `seen` has links to the places
     return (f"Of [{len(every)} rules]({link}) for guessing and testing, {len(wrong)} change "
             "the distribution of the text.\n"
-            f"Papers, public code and public discussions contain {len(met_in_public)} of those "
-            f"{len(wrong)}.")
+            f"We found {len(met_in_public)} of those {len(wrong)} in papers, public code and "
+            "public discussions.")
 
 
 def shell_output(line):

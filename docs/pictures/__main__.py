@@ -7,7 +7,7 @@
     round             one recorded round, step by step, with its numbers
     easy              how far draft and target agree on each token of a story
     coupling          the ratio test for two tokens
-    rows              which row of a target pass judges which guess
+    rows              which row of a target pass tests which guess
     roofline          the time of a pass against its rows, as theory/hardware.py computes it
     low_acceptance    the acceptance by position with each fault of benchmarks.low_acceptance
     cache             the target's cache before and after a rejection

@@ -1,4 +1,4 @@
-"""Draw rows.svg: a pass of the target over a text and three guesses; what each row judges.
+"""Draw rows.svg: a pass of the target over a text and three guesses; what each row tests.
 
 A row depends on the token below it (a thick line) and on all tokens at its left (thin lines).
 """
@@ -55,8 +55,8 @@ def row_boxes():
     """Yield a box for each row of p_target, above the token at whose position it is."""
     last = len(TOKENS) - 1
     for i in range(1, len(TOKENS)):
-        # Row i - 1 of p_target is above token i, and judges guess i - 1, the token after it.
-        words = ("judges", f"guess {i - 1}")
+        # Row i - 1 of p_target is above token i, and tests guess i - 1, the token after it.
+        words = ("tests", f"guess {i - 1}")
         if i == last:  # no guess follows
             words = ("bonus", "token")
         class_ = "bold blue" if i == last else None
@@ -94,8 +94,8 @@ def draw(data):
              f".strong{{fill:none;stroke-width:2;stroke:{colour('blue')}}}")
     title = ("Five boxes of tokens: x[:-1], which is in the cache, then x[-1], guess 0, "
              "guess 1, guess 2, which the pass computes. Above each computed token is its row. "
-             "p_target[0], above x[-1], judges guess 0; p_target[1], above guess 0, judges "
-             "guess 1; p_target[2], above guess 1, judges guess 2; p_target[3], above guess 2, "
+             "p_target[0], above x[-1], tests guess 0; p_target[1], above guess 0, tests "
+             "guess 1; p_target[2], above guess 1, tests guess 2; p_target[3], above guess 2, "
              "gives the bonus token. Lines lead to each row from the token below it and from "
              "the tokens at its left.")
     return picture(HEIGHT, title, parts, style)
