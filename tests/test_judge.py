@@ -160,12 +160,9 @@ def test_the_token_with_the_largest_excess_is_shown(said):
     assert status == 1 and "  [0, 1]                   0.7000    0.6000   <- too high by 0.1" in out
 
 
-def test_a_step_is_judged_where_both_are_defined(said):
+def test_a_step_is_judged_where_both_are_functions(said):
     assert said(f"{RIGHT}\ndef step(x, n_left, rng, draft, target, K): return [0]")[0] == 1
     assert said(f"{STEP}\n{VERIFY}return [0]")[0] == 0
-
-
-def test_a_verify_is_judged_beside_a_step_that_is_no_function(said):
     assert said(f"{RIGHT}\nstep = None")[0] == 0
 
 
