@@ -51,7 +51,7 @@ def test_a_chains_formula_is_the_mean_of_its_test_for_each_of_its_guesses(tokens
 
 @pytest.mark.parametrize("siblings", ["distinct", "independent", "top"])
 @pytest.mark.parametrize("widths", [(1, 2), (2, 1)])
-@pytest.mark.parametrize("toy", "AC")  # without and with zeros
+@pytest.mark.parametrize("toy", TOYS)
 def test_a_trees_formula_is_the_mean_of_its_test_for_each_of_its_trees(toy, widths, siblings):
     draft, target = map(path_by_path, TOYS[toy])
 

@@ -32,7 +32,6 @@ TEXTS = {file: (THEORY / f"{file}.v").read_text(encoding="utf-8") for file in FI
 SHAPE = [(0,), (1,), (0, 0), (0, 0, 0)]  # two guesses, and a chain below the first
 V = 3  # tokens of a toy
 SIZES = [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2)]  # (N, K): no round has more than N - 1 guesses
-NAMES = "AC"  # of the toys: rows without zeros, and rows with zeros
 
 if not shutil.which("coqc") and not os.environ.get("REQUIRE_COQ"):
     pytest.skip("needs Coq (Debian, Ubuntu: apt-get install coq)", allow_module_level=True)
@@ -148,8 +147,8 @@ def coq_shape(shape, path=()):
 def toys_in_coq():
     """Return definitions of A_draft, A_target, .., with rows that are computed once."""
     lines = []
-    for name in NAMES:
-        for role, rows in zip(("draft", "target"), TENTHS[name]):
+    for name, pair in TENTHS.items():
+        for role, rows in zip(("draft", "target"), pair):
             tenths = coq([[int(digit) for digit in row] for row in rows])
             lines.append(f"Definition {name}_{role}_rows := Eval vm_compute in tenths {tenths}%Z.")
             lines.append(f"Definition {name}_{role} := markov {name}_{role}_rows.")
@@ -227,7 +226,7 @@ def test_a_decoder_in_coq_has_the_distribution_of_the_code(decoder, compiled, tm
     # For three tokens the first round has at most 2 guesses, and a later round at most 1. Of a
     # round with 3 guesses only the number of tokens is compared, on toy A, because 120 outcomes
     # are slow.
-    settings = [(name, last, k) for name in NAMES for k in range(4) for last in range(V)
+    settings = [(name, last, k) for name in TOYS for k in range(4) for last in range(V)
                 if k < 2 or last == 0 and (k == 2 or name == "A")]
     questions = []
     for name, last, k in settings:
@@ -246,7 +245,7 @@ def test_a_decoder_in_coq_has_the_distribution_of_the_code(decoder, compiled, tm
             in_python = lengths_law(in_python)
         assert in_coq == in_python
 
-    for name, (N, K) in itertools.product(NAMES, SIZES):
+    for name, (N, K) in itertools.product(TOYS, SIZES):
         in_coq = composed_law([0], lambda x, k: rounds[name, x[-1], k], N, K)  # noqa: B023
         step = DECODERS[decoder](name, K).in_python
         assert in_coq == law(partial(complete, [0], step, N))
@@ -261,7 +260,7 @@ def lengths_law(law):
 
 
 def test_speculative_sampling_in_coq_has_the_distribution_of_the_code(compiled, tmp_path):
-    settings = [(name, N, K) for name in NAMES for N, K in SIZES]
+    settings = [(name, N, K) for name in TOYS for N, K in SIZES]
     programs = [f"speculative_sampling {V} [0] {name}_draft {name}_target {N} (fun _ => {K}) never"
                 for name, N, K in settings]
     questions = [Question(program, texts(N)) for program, (_, N, _) in zip(programs, settings)]

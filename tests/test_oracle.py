@@ -129,7 +129,7 @@ def as_verify(kernel):
     return verify
 
 
-@pytest.mark.parametrize("toy, K", [("A", 2), ("B", 1)])
+@pytest.mark.parametrize("toy, K", [("A", 1), ("A", 2), ("B", 2)])
 @pytest.mark.parametrize("name", [name for name in EXACT | WRONG if name != PRODUCTS])
 def test_a_kernel_has_the_distribution_of_its_rule(name, toy, K):
     """One round on fractions, of both forms: whole distributions are equal."""
