@@ -113,8 +113,7 @@ def test_there_are_many_mutants_and_each_changes_one_line():
     assert right_mutants(K=1) <= MUTANTS.keys()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("K", [1, 2, 3])
+@pytest.mark.parametrize("K, dtype", [(1, "float32"), (2, "float64"), (3, "float32")])
 def test_the_right_verifier_is_exact(K, dtype):
     assert all(check(verifier(RIGHT), K, V, dtype=dtype).exact for V in oracle.TOYS)
 
@@ -140,7 +139,7 @@ CLASSES = {  # wrong mutants of each kind that the oracle's toys were chosen for
 }
 
 
-@pytest.mark.parametrize("K", [1, 2, 3])
+@pytest.mark.parametrize("K", [1, 3])
 @pytest.mark.parametrize("kind", CLASSES)
 def test_a_kind_of_fault_is_seen(kind, K):
     assert called_exact(CLASSES[kind], K, 3) == set()
@@ -172,7 +171,9 @@ def exact_on_other_toys(line, K, seed, monkeypatch):
 
 
 def test_right_mutants_are_exact_on_other_toys(monkeypatch):
-    assert all(exact_on_other_toys(line, 1, 0, monkeypatch) for line in right_mutants(K=1))
+    """Every third."""
+    some = sorted(right_mutants(K=1))[::3]
+    assert all(exact_on_other_toys(line, 1, 0, monkeypatch) for line in some)
 
 
 @pytest.mark.weekly

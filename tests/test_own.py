@@ -1,21 +1,19 @@
 """A rule in a file runs with the bundled pair, and what it does wrong is one sentence."""
 
 import json
+import pickle
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 import main
 from demo.flags import entry_of_flag
+from demo.prompts import Job
 from tests.commands import json_of_run, outcome, refusal, run_main
 from tests.test_judge import GUESS, RIGHT, STEP
 from tests.test_trace import stored_run
-from tools import will_it_pay
+from tools import survey, will_it_pay
 
-ROOT = Path(main.__file__).parent
 SHORT = ("--n_tokens_to_generate", 12)
 BEST = GUESS.format(imports="sample", rows="np.eye(draft(x, 1).shape[-1])[guesses]")
 LOSSY = RIGHT.replace("residual(p_target[t], p_draft[t])", "p_target[t]")
@@ -55,12 +53,10 @@ def test_the_wrong_rule_of_a_file_is_the_one_that_runs(file):
 
 
 @pytest.mark.parametrize("text", [RIGHT, BEST, STEP, ROUND_STEP])
-def test_a_rule_of_a_file_writes_the_greedy_text_and_says_who_judges_it(file, text):
+def test_a_rule_of_a_file_writes_the_greedy_text(file, text):
     path = file(text)
     got = json_of_run("--decoder", path, *SHORT)
     assert got["identical"] and got["exact"] is None and got["settings"]["decoder"] == path
-    status, out, _ = run_main("--decoder", path, *SHORT)
-    assert status == 0 and f"python -m exact.judge {path}\n" in out
 
 
 def test_a_file_that_says_that_it_is_not_exact_is_believed(file):
@@ -70,11 +66,12 @@ def test_a_file_that_says_that_it_is_not_exact_is_believed(file):
 
 
 @pytest.mark.parametrize("text", [RIGHT, BEST, STEP])
-def test_the_rounds_of_a_file_are_shown_and_kept(file, tmp_path, text):
+def test_the_rounds_of_a_file_are_shown_and_kept_and_it_is_said_who_judges_it(file, tmp_path, text):
     path = file(text)
     page = tmp_path / "run.html"
     status, out, _ = run_main("--decoder", path, *SHORT, "--show", "--trace", page)
     assert status == 0 and "{+" in out.split("\n\n")[1]
+    assert f"python -m exact.judge {path}\n" in out
     run = stored_run(page)
     shown = [token["id"] for result in run["rounds"] for token in result["ids"]]
     assert shown == json_of_run("--decoder", path, *SHORT)[path]["ids"]
@@ -121,16 +118,12 @@ def test_the_flags_of_a_file_are_those_of_its_build(file):
     assert "--lenience does not apply" in refusal(main.main, "--decoder", path, "--lenience", 1)
 
 
-def test_a_copy_of_the_survey_runs_a_file(file, tmp_path):
-    pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("One day\n", encoding="utf-8")
-    out = tmp_path / "texts.jsonl"
-    words = ["-m", "tools.survey", "--workers", "1", "--prompts", prompts, "--out", out,
-             "--decoder", file(RIGHT), "--n_tokens_to_generate", "5"]
-    done = subprocess.run([sys.executable, *map(str, words)], cwd=ROOT, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(out.read_text(encoding="utf-8"))["ids"]) == 5
+def test_a_worker_of_the_survey_runs_a_file_and_can_send_its_rounds(file):
+    job = Job({"seed": [123, 0]}, [40, 50], n_left=12)
+    rounds, ours = (survey.rounds_of_text(("--decoder", decoder, "--temperature", "1"), job)
+                    for decoder in (file(RIGHT), "speculative"))
+    sent = pickle.loads(pickle.dumps(rounds))
+    assert [result.ids for result in sent] == [result.ids for result in ours]
 
 
 def test_will_it_pay_races_a_file(file):

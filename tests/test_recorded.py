@@ -10,6 +10,7 @@ from benchmarks import rules
 from exact import judge, law, recorded
 from exact.expected import block_tokens, match_tokens, ratio_tokens
 from speculative import verify
+from tests.test_judge import judged
 from variants.block import block_verify
 from variants.match import match_verify
 
@@ -20,13 +21,11 @@ ALWAYS = "def verify(guesses, p_draft, p_target, rng):\n    return [*guesses, 0]
 
 
 @pytest.fixture
-def said(tmp_path, capsys, monkeypatch):
+def said(tmp_path, monkeypatch):
     """Return a function that judges a file with this text on n rounds: (status, output)."""
     def run(text, n=3, **limits):
         monkeypatch.setattr(recorded, "read", lambda path: (CHAINS[:n], ON_WHOLE_ROWS[:n]))
-        path = tmp_path / "answer.py"
-        path.write_text(text, encoding="utf-8")
-        return judge.answer(str(path), with_rows=True, **limits), capsys.readouterr().out
+        return judged(tmp_path, text, with_rows=True, **limits)
     return run
 
 
@@ -94,9 +93,18 @@ def test_an_enumeration_that_is_left_does_not_forbid_the_runs(monkeypatch):
     assert "200 runs" in recorded.tokens_of(verify, CHAINS[:1])[1] and len(kept) == 1
 
 
-def test_the_page_shows_what_the_judge_says(said):
+def by_formula(verify, chains):
+    """Return the tokens of match by its formula, which is compared with the enumeration above."""
+    return [match_tokens(*chain) for chain in chains], "every outcome is enumerated"
+
+
+@pytest.mark.parametrize("tokens_of", [
+    by_formula, pytest.param(recorded.tokens_of, marks=pytest.mark.weekly)])
+def test_the_page_shows_what_the_judge_says(said, tokens_of, monkeypatch):
+    monkeypatch.setattr(recorded, "tokens_of", tokens_of)
     (text,), (quoted,) = (re.findall(rf"```{kind}\n(.*?)```", SECTION, re.DOTALL)
                           for kind in ("python", "text"))
+    assert text == "from variants.match import match_verify as verify\n"
     status, out = said(text, n=200)
     assert status == 0 and out.endswith(judge.NOT_ENUMERATED + "\n\n" + quoted)
 
