@@ -1,4 +1,4 @@
-"""Draw wild.svg: the distance of each inexact rule that was met in public.
+"""Draw wild.svg: the distance of each inexact rule found in public.
 
 python -m exact.rules, also with --settings, prints the distances.
 """
@@ -46,7 +46,7 @@ def project(links):
 
 def draw(data):
     """Return the picture; `data` is not needed."""
-    parts = [text(EDGE, 32, "Inexact rules that were met in public", "bold"),
+    parts = [text(EDGE, 32, "Inexact rules found in public", "bold"),
              text(EDGE, 54, f"distance from the target (toy {TOY}, K = {K})", "small muted")]
     y = TOP
     rules = public_rules()
@@ -60,5 +60,5 @@ def draw(data):
                   text(WIDTH - EDGE, y, where, "small muted", text_anchor="end")]
         y += BETWEEN
     listed = "; ".join(f"{name}: {distance:.3f}" for name, _, distance in rules)
-    title = f"Bars: the distance of each inexact rule that was met in public. {listed}."
+    title = f"Bars: the distance of each inexact rule found in public. {listed}."
     return picture(y - 8, title, parts)

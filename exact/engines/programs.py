@@ -219,9 +219,9 @@ def explanation() -> str:
     missed = [f"*{name}*" for name, distance in wrong_distances().items()
               if distance < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")  # 1e-6, which Python writes as 1e-06
-    return (f"We compare {N_TEXTS:,} texts of random GPT-2s with K = {N_GUESSES}. With "
-            f"probability 1 - {error}, an exact engine stays below a distance of "
-            f"{largest:.4f}. An engine whose true distance is at least {2 * largest:.4f} "
-            "exceeds this limit with the same probability. This comparison can miss "
-            f"{len(missed)} of the inexact rules above, which are closer than "
-            f"{2 * largest:.4f} here: {'; '.join(missed)}.")
+    return (f"Each distance is measured on {N_TEXTS:,} texts of random GPT-2s with "
+            f"K = {N_GUESSES}. For an exact engine it is below {largest:.4f} with probability "
+            f"1 - {error}. If an engine's true distance is at least {2 * largest:.4f}, the "
+            f"measured distance is above {largest:.4f} with the same probability. This "
+            f"comparison can miss {len(missed)} of the inexact rules above, because their "
+            f"distance on these models is below {2 * largest:.4f}: {'; '.join(missed)}.")
