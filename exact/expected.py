@@ -81,7 +81,7 @@ def match_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
 
 
 def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
-    """Return a bound: no lossless test of a chain exceeds the bound's mean over drawn guesses.
+    """Return a number whose mean over drawn guesses no lossless test of a chain can exceed.
 
      1. Let p be the target's probability of the first n guesses together, and d the draft's.
      2. A test can accept all n of them with probability min(p, d) / d at most. Otherwise it
@@ -92,8 +92,8 @@ def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
         accepted guesses.
 
     A test reaches the bound only if the tokens after its round may depend on the rejected
-    guesses. In a decoder here they are the target's, and block is the optimum (`best_chain` in
-    exact/optimum.py).
+    guesses. In a decoder here the tokens after a round are draws from the target, and block is
+    the optimum (`best_chain` in exact/optimum.py).
     """
     ratios = [p_target[t][g] / p_draft[t][g] for t, g in enumerate(guesses)]
     # the product of the first n ratios is p / d, and min(p, d) / d is min(1, p / d)
@@ -124,7 +124,8 @@ def tokens_below(siblings: list[tuple[int, Any, Any]], remaining: Any) -> Any:
 def tree_tokens(tree: Tree, p_target: Rows, node: int = -1) -> Any:
     """Return the expected tokens of a round with multi-step sampling of a tree.
 
-    Siblings "top" have one-hot rows, so their test is "q = 1" on a tree.
+    Siblings that are not drawn ("top" in variants/tree.py) have one-hot rows, so their test is
+    "q = 1" on a tree.
     """
     siblings = []
     for child, row in tree.guesses_at(node):
@@ -233,9 +234,10 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
      2. Let f(S) be the largest probability that a lossless test accepts some token of a set S.
         It is `best_accepted` (exact/optimum.py) of the target's row with 0 for all tokens
         outside S.
-     3. Tokens join S in falling order of below[t]. The token that joins gets the difference of
-        f(S) as its accepted[t], which is the most that the tokens before it leave to it. As f
-        is a maximal flow, no other choice of accepted[t] has a larger mean.
+     3. Tokens join S in falling order of below[t]. The token that joins gets the increase of
+        f(S) as its accepted[t]. More is not possible, because the tokens that joined before it
+        have the rest of f(S). As f is a maximal flow, no other choice of accepted[t] has a
+        larger mean.
     """
     if not widths:
         return 1  # no guess is left to test, and one token is drawn from the target
@@ -311,7 +313,7 @@ def best_paths(toy: str, K: int, n_paths: int) -> Iterator[tuple[list[int], Rows
             yield from follow([*tokens, int(token)], [*rows, row], mass * p_draft[token],
                               below_token[token], probability * row[token])
 
-    # the empty prefix: all paths have it, so no path is worse than all paths with it
+    # all paths have the empty prefix, so its mass is 1. No other path is worse, so `below` is 0
     return follow([], [], mass=1, below=0, probability=1)
 
 

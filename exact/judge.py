@@ -249,7 +249,7 @@ def tokens_of_round(verify: Test, toy: str, K: int) -> tuple[float, float]:
 
 def too_many_lines(verify: Test, found: Found) -> Iterator[str]:
     """Yield a line if a round writes more tokens than any lossless test of one chain."""
-    # on this toy the lossless maximum is K + 1 tokens, more than which no test writes
+    # on this toy K + 1 tokens can be lossless, and no test writes more
     if found.toy == "equal":
         return
     tokens, most = tokens_of_round(verify, found.toy, found.K)
@@ -271,7 +271,7 @@ def difference_lines(found: Found, tolerance: float = ROUNDING) -> Iterator[str]
         wanted = prefix_law(found.wanted, n)
         if total_variation(got, wanted) > tolerance:
             break
-    # the start of n tokens that comes too often by the most
+    # of all starts of n tokens, the start whose probability exceeds the target's by the most
     worst = max(got, key=lambda text: got[text] - wanted[text])
     # its alternatives have the same tokens before the last token
     alternatives = [(*worst[:-1], token) for token in range(toys.N_VOCAB)]
@@ -297,8 +297,9 @@ def print_judgement(texts: TextsOf, seconds: float, tolerance: float,
                     verify: Test | None = None, with_all: bool = False) -> int:
     """Print the judgement; return the exit status, 0 if the distribution is the target's.
 
-    `verify` is None unless the file's test is one of a chain of drawn guesses. The first wrong
-    toy ends the judgement, unless `with_all` asks for the distances on all toys.
+    `verify` is the file's test if its guesses are one chain drawn from the draft, else None.
+    The first wrong toy ends the judgement, unless `with_all` asks for the distances on all
+    toys.
     """
     findings = []
     n_wrong = 0

@@ -81,23 +81,22 @@ class Uniform:
         edges = [low, *cuts, high]
         weights = [end - start for start, end in zip(edges, edges[1:])]
         width = high - low
-        # the lengths become shares of the interval. A width of 1 is not divided by, because the
-        # whole numbers 1 / 1 give a float, and a float makes floats of all Fractions
+        # the lengths become shares of the interval. A new interval, [0, 1], needs no division.
+        # Without a cut the division 1 / 1 would give a float, and no Fraction would stay exact
         if width != 1:
             weights = [weight / width for weight in weights]
         # this run continues with one piece, and other runs with the other pieces
         branch = self.rng.fork(weights)
         piece_end = edges[branch + 1]
         self.interval[:] = edges[branch], piece_end
-        # no bound is inside the piece: u is below a bound at the piece's end or to the right of
-        # it, and not below a bound at the piece's start or to the left of it
+        # no bound is inside the piece, so u is below a bound exactly if the whole piece is
         is_below = bounds >= piece_end
         return is_below[()]  # [()] makes a single bool of an array without axes
 
     def __gt__(self, bounds):
-        # a single point has probability 0: `>` and `>=` are both the opposite of `<`
-        is_below = np.asarray(self < bounds)
-        return ~is_below[()]
+        # a single point has probability 0: `>` and `>=` are both the opposite of `<`, whose
+        # result is NumPy's bool or an array of bools
+        return ~(self < bounds)
 
     __ge__ = __gt__
     __le__ = __lt__
@@ -148,7 +147,7 @@ class Forking:
         """Return the number of the branch that this run takes, one of len(weights) branches."""
         if self.depth == len(self.forks):  # a decision that no earlier run has met
             self.forks.append((weights, 0))
-        # equal decisions so far must lead to an equal decision now, whose branch is given
+        # the run has followed `forks` so far, so it must now reach the next decision in `forks`
         earlier_weights, branch = self.forks[self.depth]
         if earlier_weights != weights:
             raise AssertionError(NOT_DETERMINISTIC)

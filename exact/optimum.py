@@ -88,8 +88,8 @@ def best_independent(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float
 
      1. Let A be any set, a = p_draft(A), and s the slope of the curve x ** n at x = a. The
         curve is convex, so it is nowhere below its tangent: x ** n >= a ** n + s (x - a).
-     2. A token adds s p_draft - p_target of this token to the sum s p_draft(S) - p_target(S) of
-        a set S. The sum is largest for the set B of all tokens that add more than 0.
+     2. For a set S, s p_draft(S) - p_target(S) is a sum over the tokens of S. It is largest for
+        the set B of all tokens whose own s p_draft - p_target is above 0.
      3. So the difference of B is at least the difference of A. With b = p_draft(B):
 
           b ** n - p_target(B) >= a ** n + s (b - a) - p_target(B)      by 1, for x = b
@@ -192,7 +192,8 @@ def moves_to_texts(chains: dict, texts: dict) -> list[Move]:
     """
     moves = []
     for chain, text in product(chains, texts):
-        # both begin with X; the position after the tokens that are equal in both
+        # both begin with X. The loop ends at the first position at which they differ, or after
+        # the chain
         position = len(X)
         while position < len(chain) and text[position] == chain[position]:
             position += 1
@@ -243,8 +244,8 @@ def chain_table() -> str:
     for toy, (draft, target) in TOYS.items():
         for K in (1, 2, 3):
             best = best_chain(draft, target, K)
-            best_of_both = best_chain(draft, target, K, chooses_later_tokens=True)
-            rows.append([toy, K, f"{best:.3f}", f"{best_of_both:.3f}"])
+            best_with_later = best_chain(draft, target, K, chooses_later_tokens=True)
+            rows.append([toy, K, f"{best:.3f}", f"{best_with_later:.3f}"])
     return markdown_table(["toy", "K", "optimum of one chain", "later tokens chosen too"], rows)
 
 

@@ -33,8 +33,9 @@ p_draft, p is p_target and u is uniforms:
     check(lambda g, q, p, u: verify(g, q, p, u[:, :-1], u[:, -1]))
     # the verifier has no p_draft, because it assumes one-hot rows
     check(lambda g, q, p, u: verify(g, p, u))
-    # the verifier is given a bonus token, which your function draw draws from the last row; no
-    # round needs u[:, -1] twice, because it ends with a bonus token or with a residual token
+    # the verifier is given a bonus token. Your function `draw` makes it from the last row and
+    # u[:, -1]. The verifier may use u[:, -1] for a residual token, because no round ends with
+    # both tokens
     check(lambda g, q, p, u: verify(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1])))
 
 How it works
@@ -42,8 +43,8 @@ How it works
     guesses that the draft of a toy in TOYS can write.
  2. The answer to one path changes only where a uniform crosses a threshold. Bisection finds the
     thresholds. They cut the cube of all uniforms into boxes on which the answer is constant.
- 3. One call per box shows which tokens the box gives. Given the path, they have the box's
-    volume as their probability.
+ 3. One call per box shows which tokens the box gives. The volume of the box is the probability
+    that a round with this path is in the box.
  4. A round may write fewer than K + 1 tokens. Draws from the target's rows complete such a
     text. Then the distribution of K + 1 tokens is compared with the target's.
 
@@ -516,8 +517,8 @@ def walks_in(low, high, rng, n_samples):
 def first_changes(answer, case, low, high, rng, n_samples):
     """Return for each box the axis on which its answer changes, and the coordinate there.
 
-    The axis is -1 if no walk in the box shows a change. Otherwise the change is the first one
-    on the box's first walk that has one.
+    The axis is -1 if no walk in the box shows a change. Otherwise the first walk that shows a
+    change is taken, and the first change on this walk.
     """
     n_boxes = len(case)
     points = walks_in(low, high, rng, n_samples)  # [n_axes + 1, n_walks, n_axes]
@@ -579,7 +580,7 @@ def coordinate_of_change(answer, case, before, old, axis, after):
         below = np.where(is_old_there, middle, below)
         above = np.where(is_old_there, above, middle)
 
-    # a step of length 0 that changed the answer
+    # a step of length 0 cannot change an answer that depends on its arguments alone
     if (below >= above).any():
         raise Refused(DEPENDS)
     # both sides are called again, because the answers so far came in batches with other rows
@@ -731,7 +732,8 @@ def most_tokens(cases):
     accepts all of them with probability share[t]:
 
         share[0]     = 1
-        share[t + 1] = min(1, share[t] * p_target[t] / p_draft[t]), both of guess t
+        share[t + 1] = min(1, share[t] * ratio[t])
+        ratio[t]     = p_target / p_draft of guess t
 
     A round has one token more than accepted guesses, so its mean is 1 + share[1] + .. +
     share[K].
@@ -778,7 +780,7 @@ def likeliest_round(cases, written, toy, start):
 def first_fault(cases, came, should, m, toy, written):
     """Return (position, tokens before, token) of a token that comes too often, and lines on it.
 
-    The token is the last of m tokens with which texts begin. These m tokens are the start whose
+    A start is the first m tokens of a text. The token is the last token of the start whose
     probability exceeds the target's by the most.
     """
     shape = [cases.V] * m  # one axis per token of a start, so an index is a start
@@ -832,7 +834,7 @@ def first_different_length(cases, came, should, differ):
 def report_on(cases, differ, margin, method, written, is_enumerated):
     """Return the Report on the rounds.
 
-    differ    a function of two distributions per toy: which toys have different ones
+    differ    (came, should) -> for each toy, whether its two distributions differ
     margin    how much the mean tokens of right rounds can exceed their expectation
     method    in words, how the rounds were chosen
     """
@@ -945,7 +947,8 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
         rounds of a toy. An event is that f is too high for this start on this toy, or too low.
      2. By Hoeffding (1963) Theorem 1, f reaches a value a above p with a probability of at most
         exp(-n_each KL(a, p)), and likewise a value a below p.
-     3. So KL(f, p) > limit has a probability of at most exp(-n_each limit) for each event.
+     3. We call f too high if f > p and KL(f, p) > limit, and too low if f < p and KL(f, p) >
+        limit. So each event has a probability of at most exp(-n_each limit).
      4. The limit is log(n_events / false_alarm) / n_each. Each event then has a probability of
         at most false_alarm / n_events, and all events together of at most false_alarm.
     """
@@ -1104,12 +1107,13 @@ class Program:
             raise self.refused(f"printed {quoted(early)} before it was given", lines[0])
         self.texts.put("\n".join(lines) + "\n")
         number = "-?[0-9]{1,9}"  # a whole number of at most nine digits
-        is_answer = re.compile(rf"\s*{number}" + rf"\s+{number}" * K + r"\s*").fullmatch
+        numbers = r"\s+".join([number] * (K + 1))
+        answer_form = re.compile(rf"\s*{numbers}\s*")
         last_moment = time.monotonic() + self.seconds
         tokens = []
         for line in lines:
             answer = self.next_answer(line, last_moment - time.monotonic())
-            if not is_answer(answer):
+            if not answer_form.fullmatch(answer):
                 raise self.refused(f"printed {quoted(answer)} instead of K + 1 = {K + 1} whole "
                                    "numbers for", line)
             tokens.append([int(word) for word in answer.split()])

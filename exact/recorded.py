@@ -83,7 +83,7 @@ def reduced(guesses: list[int], p_draft: np.ndarray, p_target: np.ndarray) -> Ch
     target_out = []
     for guess, draft, target in zip(guesses, p_draft, p_target):
         columns, ranges = columns_of(guess, draft, target)
-        # columns are tokens now, so the number of the guess's column is the guess
+        # in the file a token is the number of its column
         guesses_out.append(columns.index(guess))
         draft_out.append(in_columns(draft, columns, ranges))
         target_out.append(in_columns(target, columns, ranges))
@@ -123,8 +123,8 @@ def read(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
 def tokens_of(verify: Test, chains: list[Chain]) -> tuple[list, str]:
     """Return the tokens of a verifier in each round, and in words how they were found."""
     rounds = [partial(verify, *chain) for chain in chains]  # functions of rng
-    # the first round's outcomes are counted, up to MOST + 1. `closing` ends the enumeration
-    # there; while it lasts, it forbids other generators, and default_rng is called below
+    # the first round's outcomes are counted, up to MOST + 1. An unfinished enumeration forbids
+    # other generators, so `closing` ends the enumeration before default_rng is called below
     with contextlib.closing(paths(rounds[0])) as outcomes:
         first_outcomes = list(islice(outcomes, MOST + 1))
     if len(first_outcomes) <= MOST:

@@ -14,8 +14,8 @@ are m different texts, and
    most ERROR.
 4. If an engine's true distance is at least 2 limit, its probability of some set differs by at
    least 2 limit from the target's. Its distance is measured below the limit only if the
-   frequency of this set is further than the limit from its probability. By step 2 this happens
-   with a probability of at most ERROR.
+   frequency of this set is further than the limit from the engine's probability of this set.
+   By step 2 this happens with a probability of at most ERROR.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ from speculative import complete
 from variants.shared.states import prefixes
 
 TINY_SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
-# of 25 pairs, the pair on which the rule that is hardest to see has the largest distance
+# of 25 pairs, the pair on which the smallest distance of a wrong rule was largest
 SEEDS = {"draft": 26, "target": 27}
 SCALE = 20  # the factor of random_params' matrices, so that the rows differ
 N_GUESSES = 2  # guesses per round

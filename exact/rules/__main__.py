@@ -104,7 +104,7 @@ def where_met(rule: Rule) -> str:
 COLUMNS: Columns = {
     "tokens/round": lambda rule, toy: f"{float(tokens_per_round(rule.name, toy, 3)):.3f}",
     "texts": lambda rule, toy: texts_needed(enumerated_rule(rule.name, toy, 3)),
-    # the links of a rule are equal for all toys
+    # the links of a rule do not depend on the toy
     "used, asked about or fixed in": lambda rule, toy: where_met(rule)}
 
 

@@ -274,8 +274,8 @@ def p_block(mass, share, p_guess, rest):  # [B, K], [B, K + 1], [B, K] -> [B, K]
     K = mass.shape[1]
     divisor = rest(mass, share[:, :K], p_guess)
     # 0 / 0 in the right rule means that share n is 1 and that both models have the same row n.
-    # Then share n + 1 is 1 too, and n + 1 guesses always pass. So the test of n guesses has no
-    # effect, and its probability is set to 1
+    # Then share n + 1 is 1 too, so the test of n + 1 guesses always passes, and the test of n
+    # guesses has no effect. Its probability is set to 1
     safe_divisor = np.where(divisor > 0, divisor, 1)
     p_fewer = np.where(divisor > 0, mass / safe_divisor, 1)  # column n: n guesses, n < K
     # n = 0 needs no test, so column 0 is dropped; n = K passes with probability share[K]
@@ -311,7 +311,7 @@ PARTS = {  # {a part of a test of one round: the same part for a batch}; other p
     verifiers.capped_at_maxima: capped_at_maxima}
 COUNTS = {  # {a way to guess: the function that returns how many guesses are tested}
     guess: all_of,
-    best: all_of,  # for argmax guesses; but the oracle draws the guesses of every rule
+    best: all_of,  # the oracle draws all guesses, also for a rule with argmax guesses
     ways.stop_before: before_unsure_row,
     ways.drop_improbable: before_unsure_guess,
     ways.planned: n_planned}

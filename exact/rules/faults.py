@@ -101,7 +101,8 @@ FAULTS = {
         "ratio = (p / q).clip(0.01)",
         "ratio = (p / q).clip(0.05)",
         "ratio = (p / q).clip(max=0.99)",
-        # log 0 is replaced: by 0 in the difference, so that the ratio is 1, then by log 0.001
+        # log p is minus infinity for p = 0. The first line then makes the ratio 1, and the
+        # second line replaces p by 0.001
         "ratio = np.exp(np.nan_to_num(np.log(p) - np.log(q), neginf=0))",
         "ratio = np.exp(np.nan_to_num(np.log(p), neginf=np.log(1e-3)) - np.log(q))",
         "ratio = np.where(p == 0, 1, p / q)",
@@ -161,7 +162,8 @@ FAULTS = {
         "n = np.minimum(accepted.cumprod(axis=1).sum(axis=1), K - 1)",
         "n = accepted.cumprod(axis=1).sum(axis=1) * (B > 1)",
         "n = accepted.cumprod(axis=1).squeeze().sum(axis=-1)",
-        # m is the number of guesses up to the last accepted one: first n = K - m, then n = m
+        # `or` from right to left marks the guesses up to the last accepted guess. They are m
+        # guesses: the first line has n = K - m, and the second line n = m
         "n = K - np.logical_or.accumulate(accepted[:, ::-1], axis=1)[:, ::-1].sum(axis=1)",
         "n = np.logical_or.accumulate(accepted[:, ::-1], axis=1).sum(axis=1)",
     ],

@@ -108,7 +108,7 @@ def best_of_two(x, k, rng, draft, target):
 
 
 def two_best_paths(x, k, rng, draft):
-    """Return the tree of two paths of k most probable tokens, which part at the second token.
+    """Return the tree of two paths of k probable tokens, which branch at the second token.
 
     The first path has the draft's best token everywhere. The second path has the first path's
     first token, then the draft's second best token, then best tokens again. If k is 1, the
@@ -171,7 +171,7 @@ def drop_improbable(x, k, rng, draft, guess: DraftGuess = guess, extra=0):
 
 
 def rates(confidences, costs):  # [.., k] -> [.., k + 1]
-    """Return the expected tokens of a round with n guesses / its cost, for n = 0 .. k.
+    """Return the expected tokens of a round divided by its cost, for n = 0 .. k guesses.
 
     The draft's confidence in guess t is the largest probability of its row. The product of the
     first n confidences is the estimate of the probability that n guesses are accepted.

@@ -117,7 +117,7 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
        under the rule. In n rounds it has some frequency.
     2. Choose a number a between p and q. A frequency that is not on p's side of a is an alarm
        if n KL(a, p) >= log(2 events / false_alarm), which is `surprise_limit`.
-    3. Under the rule the frequency is not on p's side of a, except with probability ERROR, if
+    3. Under the rule the frequency is on p's side of a with a probability of at most ERROR, if
        n KL(a, q) >= log(1 / ERROR). This is Chernoff's bound.
     4. So n is the larger of two numbers, log(2 events / false_alarm) / KL(a, p) and
        log(1 / ERROR) / KL(a, q). It is smallest at the a for which they are equal.
@@ -144,7 +144,7 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
     miss = log(1 / ERROR)
 
     def alarm_is_harder(a):
-        # alarm / KL(a, p) > miss / KL(a, q), written so that no divergence of 0 divides
+        # alarm / KL(a, p) > miss / KL(a, q). Both sides are inverted, because a KL can be 0
         return coin_divergence(a, p) / alarm < coin_divergence(a, q) / miss
 
     # for a near p step 2 needs more rounds than step 3, and for a near q it needs fewer. The a

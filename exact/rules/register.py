@@ -95,7 +95,8 @@ EXACT_RULES = [
     Rule("ratio test, no bonus token", guess, verifiers.no_bonus, True,
          file_at("duoan/TorchCode", "3c89f7938804076427e3329fbddaf58b7283c4f1",
                  "solutions/34_speculative_decoding_solution.ipynb", "TorchCode, an exercise")),
-    # in the next three rules, whether guess t is tested depends on the guesses before it alone
+    # the next three rules are exact, because the guesses before guess t alone decide whether
+    # guess t is tested
     Rule("stop before drawing from a low-confidence row", stop_before, verify, True),
     Rule("stop after a low-confidence guess, which is tested",
          partial(drop_improbable, extra=1), verify, True, paper("SpecDec++", "2405.19715")),

@@ -171,7 +171,8 @@ class SettingRule(NamedTuple):
     cut: Cut = until_stop
     stop: tuple[int, ...] = ()
     propose: Propose = draft_alone
-    seen: str = ""  # links to where an engine does so (a setting's argument `seen` is tokens)
+    # links to engines that do so. The argument `seen` of a setting is different: tokens
+    seen: str = ""
 
 
 def sglang_link(path: str, name: str) -> str:

@@ -85,7 +85,7 @@ def from_residual_with_epsilon(token, p_target, p_draft, p_next, n=100):
 
 
 def from_others(token, p_target, p_draft, p_next):
-    """Return the target's row without the guess, the residual's weights for a one-hot row."""
+    """Return the target's row without the guess: the residual of a one-hot p_draft."""
     one_hot_draft = np.eye(p_target.shape[-1], dtype=int)[token]
     return surplus(p_target, one_hot_draft)
 
@@ -106,9 +106,9 @@ def from_same_race(token, p_target, p_draft, p_next):
     4. The toys have three tokens, and the rejected g is not in the residual. So at most two
        tokens can arrive: `first`, which has the smaller start, and `later`. Let gap be the
        difference of their starts.
-    5. `first` runs alone for the time gap T, at the rate residual[first]. It does not arrive in
-       this time with probability exp(-residual[first] gap T). The mean of this probability over
-       T is 1 / (1 + residual[first] gap).
+    5. `first` runs alone for a time of gap * T, at the rate residual[first]. It does not arrive
+       in this time with probability exp(-residual[first] * gap * T). The mean of this
+       probability over T is 1 / (1 + residual[first] * gap).
     6. If it has not arrived, both run, at the rates residual[first] and residual[later], which
        sum to 1. So `later` then arrives before `first` with probability residual[later].
     """
@@ -350,10 +350,11 @@ def rows_along(tree, p_target, path, n_accepted):
 
 
 def block_length(p_all, share, rng):
-    """Return how many one-hot guesses of a block are accepted; all with probability p_all.
+    """Return how many one-hot guesses of a block are accepted.
 
-    share[n] is of the first n guesses. Fewer guesses are tested as in variants/block.py: n are
-    accepted with probability surplus / (surplus + 1 - share[n]).
+    All guesses are tested first, and pass with probability p_all. Fewer guesses are tested as
+    in variants/block.py: n are accepted with probability surplus / (surplus + 1 - share[n]),
+    where share[n] is of the first n guesses.
 
     1. The surplus is the sum of max(share[n] * row - draft's row, 0), where `row` is the
        target's row after n guesses.
@@ -404,7 +405,8 @@ def longest(bounds):
     # n = 3 is P(u_1 u_2 u_3 <= c), the integral of the density (log v)^2 / 2 up to c
     p_3 = c * (1 + minus_log_c + minus_log_c**2 / 2)
 
-    # n = 2: two pass and three fail. Let v = u_1 u_2.
+    # n = 2: the test of two guesses passes and the test of three fails; in short, two pass and
+    # three fail. Let v = u_1 u_2.
     # (a) Two pass if v <= b. The integral of the density -log v up to b is `two`.
     # (b) For v <= c any u_3 passes. The integral of -log v up to c is `three_any`.
     # (c) For v from c to b three pass if u_3 <= c / v. The integral of (c / v) (-log v) from c
