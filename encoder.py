@@ -168,7 +168,8 @@ class Encoder:
         try:
             symbol = self.symbols[operator.index(token)]
         except (TypeError, KeyError):
-            raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {token!r:.80}") from None
+            last = self.n_vocab - 1
+            raise ValueError(f"need ids in 0 .. {last}, got {token!r:.80}") from None
         if symbol in self.special:
             return symbol.encode()
         # `translate` gives chr(b) for byte b, and Latin-1 encodes chr(b) as byte b.

@@ -92,7 +92,8 @@ def verify(guesses, p_draft, p_target, rng):
     return guesses + [sample(p_target[-1], rng)]  # [5]
 
 
-def speculative_step(x, n_left, rng, target: Model, K, make_guesses: Guess, test: Test = verify):
+def speculative_step(x, n_left, rng, target: Model, K, make_guesses: Guess,
+                     test: Test = verify):
     """Run one round of any decoder.
 
     `make_guesses(x, k, rng)` returns up to k guesses and the distributions they were sampled
@@ -236,8 +237,9 @@ def check_start(x, N, rng):
 def check_length(ids, n_left):
     """Raise ValueError unless a round has at least one token and no more than are wanted."""
     if not 1 <= len(ids) <= n_left:
-        raise ValueError(f"need a step that appends 1 to n_left = {n_left} tokens (make_guesses(x, "
-                         f"k, rng) may return k guesses at most), got {len(ids)}")
+        raise ValueError(f"need a step that appends 1 to n_left = {n_left} tokens "
+                         "(make_guesses(x, k, rng) may return k guesses at most), got "
+                         f"{len(ids)}")
 
 
 def check_rows(guesses, p_draft, p_target):

@@ -100,8 +100,8 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
         transformers_model.cut_vocabulary(tokenizer.n_vocab, other_model)
         return tokenizer, other_model
     if dtype in ("auto", "bfloat16"):
-        raise ValueError(f"--dtype {dtype} needs --backend transformers: the weights of {folder} "
-                         "are read as float32 or float64")
+        raise ValueError(f"--dtype {dtype} needs --backend transformers: the weights of "
+                         f"{folder} are read as float32 or float64")
     encoder, hparams, params = load_encoder_hparams_and_params(model_size, models_dir, dtype,
                                                                backend, cut_vocab)
     return encoder, GPT2(params, hparams["n_head"])

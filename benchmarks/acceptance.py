@@ -6,7 +6,7 @@
     alpha   the mean, over all positions whose guess was tested, of the probability that the
             guess is accepted: the sum of min(p_target, p_draft) over the vocabulary
     own     alpha at a temperature, on texts written at that temperature
-    same    alpha at a temperature, on the texts written at temperature 1, so only the rows change
+    same    alpha at a temperature, on the texts of temperature 1, so only the rows change
 
 Positions of one text are not independent, so standard errors count texts.
 """
@@ -35,7 +35,7 @@ def tested_rows(x, models, temperature, rng):  # -> [2, n_tested, n_vocab]
     rounds = generate(x, draft_and_verify(draft, target, K), LENGTH, rng)
     # Rows of guesses that were not tested are left out.
     pairs = [(result.p_target[t], result.p_draft[t])
-             for result in rounds for t in range(result.n_tested)]
+             for result in rounds for t in range(result.n_tested)]  # in the text's order
     # The pairs are [n_tested, 2, n_vocab]; the axis of the two models becomes the first.
     return np.array(pairs).swapaxes(0, 1)
 

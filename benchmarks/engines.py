@@ -48,7 +48,7 @@ COLUMNS = ("tokens/pass at 0", "tokens/pass at 1", "tokens/s", "plain tokens/s")
 
 
 def n_threads(model):
-    """Return the number of threads of our passes: one if a second does not pay for any weight."""
+    """Return the number of threads of our passes, 1 if more do not pay for any weight."""
     largest = model.params["wte"]  # wte is the largest weight: n_vocab > 4 n_embd in all models
     return products.N_THREADS if largest.size >= products.SHARED else 1
 
@@ -75,8 +75,10 @@ def to_transformers(model):
     config = GPT2Config(vocab_size=hparams.pop("n_vocab"), n_positions=hparams.pop("n_ctx"),
                         eos_token_id=None, bos_token_id=None, **hparams)
     # Our projections are transposed in memory. A copy in C order is not.
-    state = {f"transformer.{transformers_name(name)}": torch.from_numpy(np.array(weight, order="C"))
-             for name, weight in flatten(model.params)}
+    state = {}
+    for name, weight in flatten(model.params):
+        copy = np.array(weight, order="C")
+        state[f"transformer.{transformers_name(name)}"] = torch.from_numpy(copy)
     peer = GPT2LMHeadModel(config).eval().to(state["transformer.wte.weight"].dtype)
     # strict=False, because the state lacks lm_head, which is wte itself.
     peer.load_state_dict(state, strict=False)
@@ -138,16 +140,18 @@ def llama_engine(encoder, draft, target):
         draft_path = Path(folder, "draft.gguf")
         gguf.write_file(target_path, encoder, sizes(target), target.params)
         gguf.write_file(draft_path, encoder, sizes(draft), draft.params)
-        # The first server has no draft (None). Both have read their files when this returns.
-        plain, fast = [llama_server(target_path, path, target.n_ctx, PER_ROUND, n_threads(target))
-                       for path in (None, draft_path)]
+        # The first server has no draft. Both have read their files when this block ends.
+        settings = (target.n_ctx, PER_ROUND, n_threads(target))
+        plain = llama_server(target_path, None, *settings)
+        fast = llama_server(target_path, draft_path, *settings)
 
     def write(x, N, temperature, seed, speculative):
         request = {"prompt": x, "n_predict": N, "temperature": temperature, "seed": seed,
                    "top_k": 0, "top_p": 1.0, "min_p": 0.0, "cache_prompt": False,
                    "ignore_eos": True, "return_tokens": True}
-        url = (fast if speculative else plain).listening_address
-        response = requests.post(f"{url}/completion", json=request, timeout=300)
+        server = fast if speculative else plain
+        url = f"{server.listening_address}/completion"
+        response = requests.post(url, json=request, timeout=300)
         response.raise_for_status()
         answer = response.json()
         # The server does not count passes. A pass appends its accepted guesses and one more
@@ -217,6 +221,7 @@ def engine_figures(engine, pair, xs, seeds, args):
             _, n_at_1 = write(x, args.N, 1.0, seed, True)
             n_passes_at_1 += n_at_1
     n_ids = args.N * len(xs)
+    # The median over all repeats and prompts, whose texts are equally long.
     rates = [args.N / float(np.median(seconds[speculative])) for speculative in (True, False)]
     # Without seeds there is no text at temperature 1.
     per_pass_at_1 = None

@@ -1,4 +1,4 @@
-"""Compare our loop with transformers' assisted generation, over the same models of transformers.
+"""Compare our loop with transformers' assisted generation, over the same two models.
 
     python -m benchmarks.loops --N 48 --json benchmarks/results/loops.json
     python -m benchmarks.loops --size 124M --N 48 --json benchmarks/results/loops-124M.json
@@ -45,7 +45,9 @@ def loops_over(draft, target):
 
     # Both loops have as many threads as our products would have.
     torch.set_num_threads(n_threads(target))
-    small, large = to_transformers(draft), to_transformers(target)
+    small = to_transformers(draft)
+    large = to_transformers(target)
+    # The wrapper copies no model, so both loops have these two.
     here = ours(None, TransformersModel(small), TransformersModel(large))
     theirs = generate_of(small, large)
     return dict(zip(LOOPS, (here, theirs)))
@@ -98,8 +100,9 @@ def median_and_range(values):
 
 def all_figures(args):
     """Return the figures of one size."""
-    import torch
     import transformers
+
+    from wrappers.transformers_model import pytorch_name
 
     _, xs, pairs = texts_and_pairs(args.size)
     rows = {}
@@ -111,7 +114,7 @@ def all_figures(args):
                 totals = totals_of_race(loops, xs, temperature, kind == "speculative", args)
                 name = f"{kind}, temperature {temperature:g}{end}"
                 rows[name] = loop_row(totals, args.N * len(xs))
-    library = f"PyTorch {torch.__version__}"  # it computes the passes of both loops
+    library = pytorch_name()  # it computes the passes of both loops
     versions = f"{library}, transformers {transformers.__version__}"
     return machine(library) | {
         "size": args.size, "K": PER_ROUND, "texts": named(len(xs), args.N),
@@ -125,6 +128,7 @@ def paragraphs(figures, args):
            f"median and range of {figures['repeats']} repeats. {figures['measured']}")
     table = []
     for name, row in figures["rows"].items():
+        # Each list has a cell for our loop, and then one for transformers'.
         rates = [ranged(row["rates"][loop], "{:.1f}") for loop in LOOPS]
         per_pass = [number(row["tokens/pass"][loop]) for loop in LOOPS]
         ratios = [ranged(row[key]) for key in ("ratio", "ratio of a round")]

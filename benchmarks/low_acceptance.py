@@ -123,7 +123,7 @@ def without_prompt(draft, n_prompt):
 
 
 def another_tokenizer(draft, n_prompt):
-    """Return the draft with permuted ids: the target's token i is the draft's token order[i]."""
+    """Return the draft with permuted ids: the target's token i is order[i] of the draft."""
     order = np.arange(draft.n_vocab)[::-1]
     # The draft reads its own ids, order[ids]. Column order[i] of its rows is for the target's
     # token i, so [:, order] puts the columns into the target's order.
@@ -167,6 +167,7 @@ def zero_filled(x, k, rng, make_guesses: Guess, n_drafted, n_vocab):
 
 def faulty_step(fault: Fault, draft, target, temperature, n_prompt):
     """Return the step of speculation with a fault in its draft."""
+    # Most faults change the model. Two change only the temperature of its guesses.
     T = temperature if fault.temperature is None else fault.temperature
     rows = with_sampling(fault.model(draft, n_prompt), temperature=T)
     drafted = partial(guess, draft=rows)
@@ -221,6 +222,7 @@ def counted_texts(make_step_of, pair, texts, temperature, args) -> tuple[dict, l
     n_rounds = 0
     for i, ids in enumerate(texts):
         for r in range(repeats):
+            # The seed (r, i) is the same for every fault.
             rounds = written_rounds(make_step_of, pair, ids, temperature, args.N, (r, i))
             by_position[:, i] += counts_of_text(rounds, GUESSED)
             first_guess[:, i] += first_guess_counts(rounds)
@@ -245,7 +247,8 @@ def text_distance(fault: Fault) -> float:
     """Return the total variation between the texts of a fault and the target's, enumerated."""
     # Numba compiles now. Compiled inside `law` below, it would draw random numbers there.
     products.warm_up(np.float64, notify)
-    draft, target = two_token_model(0), two_token_model(1)
+    draft = two_token_model(0)
+    target = two_token_model(1)
     prompt = np.random.default_rng(2).integers(2, size=PROMPT_LENGTH).tolist()
 
     def text(rng):
@@ -262,7 +265,7 @@ def text_distance(fault: Fault) -> float:
 # ---- the command
 
 def all_figures(args):
-    """Return {fault: its counts at each temperature, and whether its texts are the target's}."""
+    """Return {fault: its counts at each temperature, and whether its texts are exact}."""
     encoder, *pair = load_benchmark_pair("pair")
     texts = [encoder.encode(opening) for opening in OPENINGS]
     greedy = with_sampling(pair[1], temperature=0.0)
@@ -304,8 +307,10 @@ def acceptance_cells(lists):
     """Return the acceptance in each column of some counts, with intervals."""
     cells = []
     for place in position_figures(counts_from_lists(lists)):
+        # Without tested guesses there is no acceptance.
         if place["tested"]:
-            cells.append(f"{place['acceptance']:.2f} ({place['low']:.2f} - {place['high']:.2f})")
+            interval = f"({place['low']:.2f} - {place['high']:.2f})"
+            cells.append(f"{place['acceptance']:.2f} {interval}")
         else:
             cells.append("-")
     return cells
@@ -329,8 +334,9 @@ def paragraphs(figures, args):
             lines.append([name, *acceptance_cells(case["by_position"]),
                           number(case["tokens_per_pass"]), exact_cell(row, n_texts)])
             first_lines.append([name, *acceptance_cells(case["first_guess"])])
-        yield markdown_table(["fault in the draft", *(f"guess {t}" for t in range(1, GUESSED + 1)),
-                              "tokens/pass", "text exact"], lines)
+        guesses = [f"guess {t}" for t in range(1, GUESSED + 1)]
+        yield markdown_table(["fault in the draft", *guesses, "tokens/pass", "text exact"],
+                             lines)
         yield f"Temperature {T}: acceptance of the first guess, by the round before it:"
         yield markdown_table(["fault in the draft", "after a rejection",
                               "after a fully accepted round"], first_lines)

@@ -25,7 +25,7 @@ def load_benchmark_pair(size, backend="numba"):
     """Return (encoder or None, draft, target).
 
     A released size has random weights, because time does not depend on their values. Its draft
-    is as wide as the target and has an eighth of the layers.
+    is as wide as the target and has an eighth of the layers, rounded down.
     """
     products.set_backend(backend)
     products.warm_up(np.float32, notify)

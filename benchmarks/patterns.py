@@ -72,7 +72,7 @@ class Case(NamedTuple):
     def builder(self, speculates, forces):
         """Return the builder of a decoder for demo/race.py."""
         def build_step(draft, target):
-            allowed = self.pattern()
+            allowed = self.pattern()  # each text has its own matcher
             sampling = {"temperature": self.temperature, "allowed": allowed}
             models = Models(draft, target, sampling)
             if speculates:
@@ -173,6 +173,7 @@ def all_figures(args):
     for name, properties in PROPERTIES.items():
         grammar = grammar_of_properties(properties)
         for T in (0.0, 1.0):
+            # The object begins on its own line, after the opening.
             texts = [Case(encoder, encoder.encode(f"{opening}\n"), grammar, T)
                      for opening in OPENINGS[:N_PROMPTS]]
             figures = figures_of_texts(texts, draft, target, args.repeats)

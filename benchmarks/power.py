@@ -40,7 +40,7 @@ def rounds(verify, p_draft, p_target, n, rng):  # [K, V], [K + 1, V] -> [n, K + 
 
 
 def frequencies(tokens, V):
-    """Return the share of each token in `tokens`; -1, which stands for no token, does not count."""
+    """Return the share of each token in `tokens`; -1 stands for no token, and is left out."""
     counts = np.bincount(tokens[tokens >= 0], minlength=V)
     return counts / counts.sum()
 
@@ -167,7 +167,7 @@ def transformers(verify, rng, V=10, n=10_000):
 
 
 def flashinfer(verify, rng, V=111, B=99, K=3):
-    """Return whether a one-hot target writes its tokens, and a different target only ids < V."""
+    """Return whether a one-hot target writes its tokens, and any other only ids < V."""
     for is_one_hot in (True, False):
         guesses = rng.integers(V, size=(B, K + 1))
         p_draft = rng.random((B, K, V))
@@ -275,7 +275,8 @@ def paragraphs(figures, args):
     for name, protocol in PROTOCOLS.items():
         runs_passed = [figures[rule][name][0] for rule in WRONG]  # one number per wrong rule
         n_passing.append(sum(n > protocol.runs / 2 for n in runs_passed))
-    lines.append([f"of {len(WRONG)} wrong rules pass", "", *n_passing, ""])
+    label = f"wrong rules (of {len(WRONG)}) that pass in most runs"
+    lines.append([label, "", *n_passing, ""])
     yield markdown_table(["rule", "exact?", *links, "rounds"], lines)
 
 

@@ -203,7 +203,7 @@ def pass_tables(part):
     for kind, end in (("products", " products"), ("whole passes", "")):
         of_float32 = part["float32" + end]  # the times of ROWS rows
         of_int8 = part["int8" + end]
-        one_row = of_float32[0]["median"]
+        one_row = of_float32[0]["median"]  # the unit of both relative columns
         rows = []
         for n, float32, int8 in zip(ROWS, of_float32, of_int8):
             rows.append([n, ranged(float32), number(float32["median"] / one_row),
@@ -254,12 +254,12 @@ def all_figures(args):
 def paragraphs(figures, args):
     """Yield the paragraphs and tables of a file."""
     n_busy = figures["busy"]
-    busy = ""
+    busy = ""  # stays empty for an idle machine
     if n_busy:
         busy = f", next to {n_busy} busy process{'' if n_busy == 1 else 'es'}"
     yield f"{size_in_words(figures['size'])}{busy}. {figures['measured']}"
     for part in args.only:
-        if part in figures:
+        if part in figures:  # the part was measured
             _, tables = PARTS[part]
             yield from tables(figures[part])
 

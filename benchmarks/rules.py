@@ -60,8 +60,10 @@ EVERY = 10  # --record writes every tenth round, because neighbours share their 
 # ---- recording
 
 def first_siblings(whole_tree, p_target, widths):
-    """Return (tree, p_target) of a part of a tree: its first widths[0] guesses at the root, below
-    each of them its first widths[1] guesses, and so on.
+    """Return (tree, p_target) of a part of a tree.
+
+    The part has the first widths[0] guesses at the root, below each of them the first widths[1]
+    guesses, and so on.
     """
     tree = Tree()
     rows = [p_target[0]]  # row 0 is the root's, row 1 + i is node i's
@@ -120,7 +122,7 @@ class Place(NamedTuple):
     doubled: Doubled | None = None
 
     def part(self, widths):
-        """Return (tree, p_target) with the first widths[0] guesses at the root, and so on below."""
+        """Return (tree, p_target) of the part of the tree that `first_siblings` describes."""
         return first_siblings(self.tree, self.p_target, widths)
 
     def chain(self):
@@ -196,7 +198,8 @@ def record_chains(args):
 def tests(place):
     """Return {test: expected tokens of the recorded round}."""
     chain = place.chain()
-    # The best guesses are not drawn, so they have no p_draft: None.
+    # The best guesses are not drawn, so they have no p_draft: None. Trees with these widths are
+    # parts of the recorded tree.
     return {
         "ratio": ratio_tokens(*chain),
         "match, drawn guesses": match_tokens(*chain),
@@ -252,14 +255,15 @@ def paragraphs(figures, args):
     """Yield the sentences and tables of a file."""
     parts = figures["temperatures"].items()
     for temperature, part in parts:
-        yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} texts "
-               f"of {figures['N']} tokens (openings), K = {figures['K']}.")
+        yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} "
+               f"texts of {figures['N']} tokens (openings), K = {figures['K']}.")
         yield means_table(part["tests"])
     yield "The probability that one of the guesses for a position is accepted:"
     # A line per temperature and number of guesses, a column per test.
     rows = []
     for temperature, part in parts:
         for n in N_SIBLINGS:
+            # The keys are those of `siblings`.
             cells = [mean_and_error(part["siblings"][f"{n}: {test}"]) for test in FORMS]
             rows.append([temperature, n, *cells])
     yield markdown_table(["temperature", "guesses", *FORMS], rows)

@@ -53,6 +53,7 @@ def pass_times(args, encoder, draft, target):
     """Return bandwidth, floor and the milliseconds of passes."""
     row_s, block_s = (np.median(seconds) for seconds in floor_times(args, target))
     rate = BLOCK[args.backend] / block_s  # bytes per second
+    # A pass that reads all weights from memory takes at least this long.
     floor_s = pass_bytes(sizes(target)) / rate
     # Several draft steps are timed together, because a round makes them in a row, too.
     step = rows_actions(draft, (1,))[1]  # a pass over one row
@@ -64,6 +65,7 @@ def pass_times(args, encoder, draft, target):
             actions[backend, n] = action
     times = milliseconds(actions, args.repeats)
     draft_times = times.pop("draft")  # the other keys are (backend, number of rows)
+    # Each context has its own model, so that a pass need not read the context again.
     contexts = {n: rows_actions(target.fresh(), (1,), context=n)[1]
                 for n in CONTEXTS if n < target.n_ctx}
     return {"bandwidth_GB_per_s": rate / 1e9, "floor_ms": 1e3 * floor_s,
@@ -82,7 +84,7 @@ def floor_times(args, target):
     other passes are timed without readings. A reading is a product of a row and a matrix by
     BLAS, because a pass consists of such products, and they read faster than a sum does.
     """
-    arrays = get_backend(args.backend)
+    arrays = get_backend(args.backend)  # the module numpy or cupy
     # A matrix of BLOCK bytes, whose rows have n_columns numbers of four bytes.
     n_columns = 2**12
     n_rows = BLOCK[args.backend] // (4 * n_columns)
@@ -200,6 +202,7 @@ def all_figures(args):
             continue
         measure, _ = PARTS[part]
         figures[part] = measure(args, encoder, draft, target)
+    # The formula needs measured costs.
     for part in ("simulated", "own"):
         if part in figures and "passes" in figures:
             add_predictions(figures[part]["races"], figures["passes"])

@@ -67,6 +67,7 @@ def figures_at(temperature, rows, args):
     encoder, *pair = load_benchmark_pair("pair", args.backend)
     draft, target = map(tree_model, pair)
     texts = [encoder.encode(prompt) for prompt in OPENINGS]
+    # Measured once for all decoders that choose K or a tree by costs.
     costs = costs_at(temperature, draft, target, texts[0])
     # Both are by the text of a row.
     builders = {"plain": builder(None, {}, temperature)}
@@ -84,7 +85,7 @@ def figures_at(temperature, rows, args):
 def row_figures(result, plain, temperature):
     """Return the numbers of one row."""
     figures = race_figures(result, plain)
-    if temperature:
+    if temperature:  # drawn texts differ
         same = "-"
     else:
         # Greedy texts are equal in all repeats, so the first repeat is enough.
@@ -111,7 +112,8 @@ def paragraphs(figures, args):
         lines = []
         for row in rows:
             # Some cells are words already.
-            lines.append([cell if isinstance(cell, str) else number(cell) for cell in row.values()])
+            cells = [cell if isinstance(cell, str) else number(cell) for cell in row.values()]
+            lines.append(cells)
         # The keys of a row are the heads of the columns.
         yield markdown_table(rows[0], lines)
 

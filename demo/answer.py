@@ -24,8 +24,8 @@ Why (b) is wrong with a probability of at most 5 %
 
     1. Suppose that no decoder pays: all true speed-ups are at most 1.
     2. Then each single decoder has low > 1 with a probability of at most 5 % / candidates.
-    3. The race shows only candidates that were fast, and these are partly the lucky ones. So all
-       candidates count, although not all of them are raced.
+    3. The race shows only candidates that were fast, and these are partly the lucky ones. So
+       all candidates count, although not all of them are raced.
     4. Some candidate has low > 1 with a probability of at most candidates * (5 % / candidates),
        which is 5 % (Bonferroni).
 
@@ -33,8 +33,8 @@ Why (c) is wrong with a probability of at most 5 %
 
     1. Suppose that a decoder pays: its true speed-up is above 1.
     2. Then (c) is wrong only if this one decoder has high < 1, whatever the others have.
-    3. That has a probability of at most 5 %. It is not divided by `candidates`, because step 2 is
-       about one decoder.
+    3. That has a probability of at most 5 %. It is not divided by `candidates`, because step 2
+       is about one decoder.
 
 tests/test_answer.py counts wrong answers in simulated races.
 
@@ -54,7 +54,9 @@ from lib.statistics import resamples, student_quantile
 from theory.speedup import expected_tokens, needed_alpha
 from variants.registry import Costs
 
-PAYS, DOES_NOT_PAY, NOT_KNOWN = "pays", "does not pay", "not known"
+PAYS = "pays"
+DOES_NOT_PAY = "does not pay"
+NOT_KNOWN = "not known"
 WRONG_AT_MOST = 0.05  # probability of a wrong "it pays", and of a wrong "it does not pay"
 FEWEST_TOKENS = 16  # new tokens per prompt
 FEWEST_RUNS = 3  # repeats of every decoder
@@ -217,6 +219,7 @@ def answer_of(case: Mapping, costs: Costs) -> Answer:
 
 def reason_for_no_answer(case: Mapping, costs: Costs) -> str:
     """Return why a race decides nothing, with what to do about it, or ""."""
+    # Only the first obstacle is named.
     if case["N"] < FEWEST_TOKENS:
         return (f"texts of fewer than {FEWEST_TOKENS} tokens are too short (--N {case['N']}): "
                 "choose a larger --N.")
@@ -225,6 +228,7 @@ def reason_for_no_answer(case: Mapping, costs: Costs) -> str:
                 "choose more --repeats.")
     if disturbance(costs):
         return "the costs are disturbed: run this again when the machine is idle."
+    # Files of older versions have no intervals.
     if not all("low" in row for row in case["rows"].values()):
         return "these figures were stored before intervals were measured: measure again."
     if case["n_prompts"] == 1:
@@ -255,6 +259,7 @@ def prediction_in_words(case: Mapping) -> str:
     best = predicted[best_K]
     interval = f"({best['low']:.2f} - {best['high']:.2f})"
     figures = f"{best['speedup']:.2f} {interval} with K = {best_K}"
+    # The race has shown that nothing pays. The formula may agree, contradict, or be undecided.
     if best["low"] > 1:
         return (f"By the formula it pays, {figures}; sampling and Python's own time, which the "
                 "formula leaves out, took the rest.")
@@ -279,6 +284,7 @@ def answer_in_words(case: Mapping, costs: Costs) -> str:
 
 def conditions(costs: Costs, alpha: float) -> str:
     """Return what must hold for speculation to gain by the formula."""
+    # Two ways to gain: a better draft at these costs, or a cheaper draft at this acceptance.
     needed = needed_alpha(costs.c, costs.pass_cost)
     allowed = allowed_c(costs, alpha)
     if needed is None:

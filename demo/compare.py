@@ -112,6 +112,7 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
     start, and "n_left", the tokens wanted before the round. A run with `on_seen` shows no bar.
     """
     models = task.models()
+    # The step calls these models, and they record the times of their passes.
     draft = timed(models.draft) if models.draft else None
     target = timed(models.target)
     models = models._replace(draft=draft, target=target)

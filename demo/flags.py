@@ -58,7 +58,7 @@ def decoder_name(text: str) -> str:
 
 
 def entry_of_flag(name: str) -> Decoder:
-    """Return the entry of --decoder: a registered name, or FILE.py; ValueError for a bad file."""
+    """Return the entry of --decoder, a registered name or FILE.py; ValueError if it is bad."""
     if not name.endswith(".py"):
         return DECODERS[name]
     from demo.own import read_entry  # here, because it loads exact/, which others do not need
@@ -92,8 +92,9 @@ def add_text_flags(add: Callable) -> None:
     add("--n_tokens_to_generate", type=whole_from_0, default=100, metavar="N",
         help="number of new tokens")
     # "append": a list of tokens, or None without the flag
-    add("--stop", action="append", metavar="TOKEN", help="stop at this token of the vocabulary; "
-        "may be repeated (default: the target's end of text)")
+    add("--stop", action="append", metavar="TOKEN",
+        help="stop at this token of the vocabulary; may be repeated (default: the target's end "
+        "of text)")
     add("--regex", metavar="TEXT",
         help="write only text that matches this regular expression, then stop")
     add("--json_schema", metavar="FILE",
@@ -106,9 +107,10 @@ def add_text_flags(add: Callable) -> None:
 
 def add_model_flags(add: Callable) -> None:
     """Add the flags of the two models and of their arrays."""
-    add("--draft_model_size", default="tales-small", metavar="SIZE", help="124M, 355M, 774M, "
-        "1558M, a folder name in --models_dir, the path of a Hugging Face folder, or owner/name on "
-        "the Hugging Face hub; its vocabulary may differ from the target's")
+    add("--draft_model_size", default="tales-small", metavar="SIZE",
+        help="124M, 355M, 774M, 1558M, a folder name in --models_dir, the path of a Hugging "
+        "Face folder, or owner/name on the Hugging Face hub; its vocabulary may differ from "
+        "the target's")
     add("--target_model_size", default="tales-large", metavar="SIZE",
         help="as --draft_model_size")
     add_folder_flags(add)

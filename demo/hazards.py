@@ -84,8 +84,9 @@ def n_counted(done: Round) -> tuple[int, int]:
 
 # ---- acceptance
 
-def by_position(counts: PositionCounts) -> tuple[np.ndarray, np.ndarray]:  # -> [prompts, K] each
+def by_position(counts: PositionCounts) -> tuple[np.ndarray, np.ndarray]:
     """Return the tested and the accepted guesses of each prompt, in both parts of its text."""
+    # Axis 1 has the two parts of a text, so both results are [prompts, K].
     return counts.tested.sum(axis=1), counts.accepted.sum(axis=1)
 
 
@@ -118,8 +119,12 @@ def position_figures(counts: PositionCounts) -> list[dict]:
     tested, accepted = (each.sum(axis=0) for each in by_position(counts))  # [K] each
     rates = accepted_share(accepted, tested)
     lows, highs = interval(resampled_acceptance(counts))
-    return [{"tested": int(n), "acceptance": float(rate), "low": float(low), "high": float(high)}
-            for n, rate, low, high in zip(tested, rates, lows, highs)]
+    figures = []
+    for n, rate, low, high in zip(tested, rates, lows, highs):
+        # json.dumps refuses NumPy's integers.
+        figures.append({"tested": int(n), "acceptance": float(rate),
+                        "low": float(low), "high": float(high)})
+    return figures
 
 
 # ---- what follows from it

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PLACES = {  # {function of speculative.py: a name for each of its lines of code, in their order}
     "guess": "def start loop row draw end",
     "verify": "def check loop test replace bonus",
-    "speculative_step": "def guess score test end",
+    "speculative_step": "def def_end guess score test end",
 }
 
 
@@ -45,7 +45,7 @@ def listed(function: Callable) -> dict:
 
 
 def file_of(function: Callable) -> str:
-    """Return the file of a function: its path in the repository, or the whole path elsewhere."""
+    """Return a function's file: its path in the repository, or the whole path elsewhere."""
     file = Path(inspect.getfile(function)).resolve()
     if file.is_relative_to(ROOT):
         file = file.relative_to(ROOT)
@@ -54,7 +54,7 @@ def file_of(function: Callable) -> str:
 
 def code_lines(function: Callable) -> list[tuple[int, str]]:
     """Return number and text of a function's lines, without its docstring and empty lines."""
-    lines, first = inspect.getsourcelines(function)  # `first`: the number of lines[0] in the file
+    lines, first = inspect.getsourcelines(function)  # lines[0] has the number `first`
     numbered = [(first + i, line.rstrip()) for i, line in enumerate(lines)]
     # The lines with the quotes of the docstring. Nothing else in these functions has three
     # quotes.

@@ -28,7 +28,7 @@ from variants.registry import GUESSES, Decoder, Models
 
 
 def read_entry(path: Path) -> Decoder:
-    """Return the entry of a file. Its name is the file's, and whether it is exact is not known."""
+    """Return the entry of a file. Its name is the file's; whether it is exact is not known."""
     rule = in_a_sentence(path, lambda: rule_of(names_in_file(path)))
     if rule.decoder:
         entry = rule.decoder

@@ -53,9 +53,9 @@ def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
 
 def run_summary(rounds: Sequence[dict]) -> dict:
     """Count tokens, acceptance by position in the round, and seconds by clock."""
-    tested = Counter()
-    accepted = Counter()
-    seconds = Counter()
+    tested = Counter()  # {position: tested guesses}
+    accepted = Counter()  # {position: accepted guesses}
+    seconds = Counter()  # {model: seconds of its passes}
     for seen in rounds:
         # Counter.update adds.
         seconds.update(seen["seconds"])
@@ -92,8 +92,8 @@ def check_page_path(path: str | Path, flag: str = "trace") -> None:
     # absolute, because the name "run.html" alone has no parent folder.
     folder = Path(path).absolute().parent
     if Path(path).suffix != ".html" or not folder.is_dir():
-        raise ValueError(f"--{flag} {path} cannot be written: choose a name that ends in .html, "
-                         "in a folder that exists")
+        raise ValueError(f"--{flag} {path} cannot be written: choose a name that ends in "
+                         ".html, in a folder that exists")
 
 
 def save_page(path: str | Path, run: dict) -> None:

@@ -168,8 +168,10 @@ def decoders_html(case: Mapping) -> str:
     """Return the table of the race."""
     head = ["decoder", "predicted", "measured (interval)", "tokens per pass", "draft, ms",
             "target, ms", "rest, ms"]
+    # Plain decoding is the unit of speed-ups, and has one token per pass.
     rows = [["plain decoding", "-", "1.00", "1.00", *milliseconds_of(case["plain"]["time"])]]
     for name, row in case["rows"].items():
+        # The formula predicts rounds of K guesses only.
         predicted = f"{row['predicted']:.2f}" if "predicted" in row else "-"
         rows.append([name, predicted, f"{row['speedup']:.2f}{interval_in_words(row)}",
                      f"{row['tokens_per_pass']:.2f}", *milliseconds_of(row["time"])])
@@ -228,10 +230,10 @@ def rule_in_words(case: Mapping) -> str:
         "intervals of all decoders are below 1. Otherwise it is not known from these prompts. "
         "Each of the first two answers is wrong with a probability of at most "
         f"{WRONG_AT_MOST:.0%}, for prompts like these. The interval comes from the bootstrap "
-        "over prompts and repeats, with Student's quantile. Its lower end is made for the best of "
-        f"{case['candidates']} decoders, because the fastest of several is partly the luckiest. "
-        f"Texts of fewer than {FEWEST_TOKENS} tokens, fewer than {FEWEST_RUNS} runs, a single "
-        "prompt, and costs that contradict each other give no answer.")
+        "over prompts and repeats, with Student's quantile. Its lower end is made for the best "
+        f"of {case['candidates']} decoders, because the fastest of several is partly the "
+        f"luckiest. Texts of fewer than {FEWEST_TOKENS} tokens, fewer than {FEWEST_RUNS} runs, "
+        "a single prompt, and costs that contradict each other give no answer.")
     return f"<details><summary>How the answer is decided</summary><p>{words}</p></details>"
 
 
@@ -242,6 +244,7 @@ def listed_prompts(figures: Mapping) -> str:
         return ""
     items = []
     for prompt in prompts[:MOST_LISTED]:
+        # A long prompt is cut before it is escaped, so that no escape sequence is cut.
         dots = "…" if len(prompt) > CUT else ""
         items.append(f"<li><code>{page_words(prompt[:CUT])}{dots}</code></li>")
     n_more = len(prompts) - MOST_LISTED

@@ -13,12 +13,16 @@ from demo.trace import printable
 from lib.svg import element, line, rect, text
 
 PLOT_WIDTH = 340
-LEFT, RIGHT, TOP = 37, 330, 12  # of the area in which points are drawn
-BOTTOM = 180  # of this area, in pictures with numbers at both axes; in SVG y grows downwards
+# The edges of the area in which points are drawn; in SVG y grows downwards.
+LEFT = 37
+RIGHT = 330
+TOP = 12
+BOTTOM = 180  # in pictures with numbers at both axes
 # SVG places a text by its baseline. A number whose baseline is LOWER below y has its middle at
 # y.
 LOWER = 4.5
-ROW, BAR = 40, 12  # height of a decoder's row, and of its bar
+ROW = 40  # height of a decoder's row
+BAR = 12  # height of the bar in it
 LONGEST = 22  # letters of a decoder's name
 MOST_TICKS = 5
 STEPS = (0.05, 0.1, 0.2, 0.25, 0.5, 1, 2, 5, 10, 20, 50, 100)  # from one tick to the next
@@ -204,7 +208,7 @@ def decoders_plot(case: Mapping) -> str:
     """Return the measured speed-up of each decoder with its interval."""
     rows = case["rows"]
     across = axis_of(speedups_shown(rows.values()), 20, PLOT_WIDTH - 20)
-    bottom = ROW * len(rows) + 6
+    bottom = ROW * len(rows) + 6  # below the last decoder's row
     parts = []
     for value in across.ticks():
         x = across.at(value)

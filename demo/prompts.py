@@ -13,7 +13,7 @@ An object may also have an "id", which is copied into the record, and one patter
 
 A line of --out is a record, one JSON object per prompt:
 
-    index, prompt, seed, settings           of every prompt; also its id and pattern if it has any
+    index, prompt, seed, settings           of every prompt; also its id and pattern, if any
     text, ids, acceptance, tokens_per_pass  of the text that continues the prompt
     fits_pattern, forced                    with a pattern
     messages, answer                        of a chat; the answer is the new text alone
@@ -113,7 +113,7 @@ def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
 
 
 def prompt_of_line(line: bytes) -> dict:
-    """Return {"prompt": text} or {"messages": list} of a line, with its "id" and pattern if any.
+    """Return {"prompt": text} or {"messages": list} of a line, with "id" and pattern if any.
 
     ValueError if the line has no prompt, or is not JSON although it begins with {.
     """
@@ -122,7 +122,7 @@ def prompt_of_line(line: bytes) -> dict:
         return {"prompt": text}
     try:
         given = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not JSON, or nested too deeply
         raise ValueError("a line that begins with { must be a JSON object: "
                          f"{error}") from None
     is_chat = "messages" in given
@@ -144,7 +144,7 @@ def ids_of_line(given: dict, encoder: Tokenizer) -> list[int]:
 
 
 def with_chats(encoder: Tokenizer) -> TransformersTokenizer:
-    """Return the tokenizer; ValueError if it is the Encoder of a GPT-2, which reads no chats."""
+    """Return the tokenizer; ValueError if it is a GPT-2's Encoder, which reads no chats."""
     if not isinstance(encoder, TransformersTokenizer):
         raise ValueError(NO_TEMPLATE)
     return encoder
@@ -153,7 +153,7 @@ def with_chats(encoder: Tokenizer) -> TransformersTokenizer:
 def grammar_of_line(given: dict) -> str | None:
     """Return the grammar of a line's own pattern, or None; ValueError if it is not valid."""
     kinds = [kind for kind in pattern.KINDS if kind in given]
-    if not kinds:
+    if not kinds:  # the text then has the flags' pattern, if any
         return None
     if len(kinds) > 1:
         raise ValueError(f'"{kinds[0]}" and "{kinds[1]}" are both given: choose one')
@@ -194,14 +194,15 @@ def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task,
 
 def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
     """Return the record of a prompt and of the rounds that continue it."""
-    if "error" in job.head:
+    if "error" in job.head:  # such a job has no text
         return job.head
     ids = [token for result in rounds for token in result.ids]
     acceptance = acceptance_figures(rounds)["acceptance"]
-    n_forced = sum(isinstance(result, ForcedRound) for result in rounds)  # rounds without a pass
+    # Every round has one pass of the target, but a forced round has none.
+    n_passes = sum(not isinstance(result, ForcedRound) for result in rounds)
     record = job.head | {"text": task.encoder.decode([*job.x, *ids]), "ids": ids,
                          "acceptance": acceptance,
-                         "tokens_per_pass": quotient(len(ids), len(rounds) - n_forced)}
+                         "tokens_per_pass": quotient(len(ids), n_passes)}
     if "messages" in job.head:
         record["answer"] = task.encoder.decode(ids)
     if job.grammar:
@@ -218,8 +219,10 @@ def ends_at_dead_end(step: Step, job: Job, encoder: Tokenizer) -> Step:
         try:
             return step(x, n_left, rng)
         except pattern.DeadEnd as why:
+            # The end of text stops `generate`. An error would stop the other texts too.
             job.head["error"] = str(why)
-            return Round([encoder.end_of_text], guesses=[], p_draft=[], p_target=[], n_accepted=0)
+            end = [encoder.end_of_text]
+            return Round(end, guesses=[], p_draft=[], p_target=[], n_accepted=0)
 
     return step_or_end
 
@@ -434,7 +437,7 @@ def report_text(path: str, old: list[bool], new: list[bool], n_tokens: int,
     if the record is an error.
     """
     name = "standard output" if path == "-" else path
-    about_old = ""
+    about_old = ""  # stays empty if --out was empty at the start
     if old:
         about_old = f", which already had {counted(len(old), 'record')}"
     if any(old):

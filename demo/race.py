@@ -4,9 +4,10 @@
     runs       of one decoder: a list of WrittenText per repeat, [repeats][texts]
     simulated  acceptance: both models run their passes, so times are real, but one-hot rows
                replace their rows. A guess is then accepted with a given probability alpha
-    predicted  the speed-up by Leviathan et al. (2023) Theorem 3.8, from figures of the race: the
-               acceptance, and the mean times of a draft step, of a round's target pass and of a
-               pass of plain decoding. Means count, because a run takes the sum of all passes
+    predicted  the speed-up by Leviathan et al. (2023) Theorem 3.8, from figures of the race:
+               the acceptance, and the mean times of a draft step, of a round's target pass and
+               of a pass of plain decoding. Means count, because a run takes the sum of all
+               passes
 
 All decoders take turns on every text. Each decoder starts with models that have read nothing,
 so the time includes reading the prompt. In repeat r, text i has the seed (r, i), for every
@@ -83,7 +84,8 @@ def costs_at(temperature, draft, target, ids):
 
 def write_text(draft, target, build_step, ids, N, seed, stop=()):
     """Return one text as WrittenText, from models that have read nothing."""
-    draft, target = timed(draft.fresh()), timed(target.fresh())
+    draft = timed(draft.fresh())
+    target = timed(target.fresh())
     # The step is built before the clock starts, because some decoders read a file of heads.
     step = build_step(draft, target)
     rng = np.random.default_rng(seed)
@@ -108,7 +110,8 @@ def race(draft, target, builders, texts, N, repeats, stop=()):
         write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0, stop)
     # One empty list per repeat, to which the texts of the repeat are appended.
     results = {name: [[] for _ in range(repeats)] for name in builders}
-    turns = list(product(range(repeats), enumerate(texts)))  # (repeat, (number of the text, ids))
+    # A turn is (repeat, (i, the ids of text i)).
+    turns = list(product(range(repeats), enumerate(texts)))
     for repeat, (i, ids) in tqdm(turns, unit="text", leave=False, disable=None):
         # All decoders write text i, one after the other.
         for name, build_step in builders.items():
@@ -165,6 +168,7 @@ def seconds_per_token(runs):
     texts = list(chain(*runs))  # of all repeats
     n_tokens = sum(len(text.ids) for text in texts)
     seconds = sum(text.seconds for text in texts)
+    # text.draft and text.target are the seconds of each pass.
     in_draft = sum(sum(text.draft) for text in texts)
     in_target = sum(sum(text.target) for text in texts)
     return {"draft": in_draft / n_tokens, "target": in_target / n_tokens,

@@ -8,14 +8,14 @@
 Seven shapes have a contrast. The capital letters are weights and constants, defined below. The
 last column names the planted faults whose acceptance had the shape.
 
-    shape          contrast                                              fault
-    near zero      NEAR_ZERO - share of guess 1                          input shifted, tokenizer
-    cliff          DROP * share of guess t - 1 - share of guess t        slots not filled
-    low when warm  WARM * share at the coldest - share at the warmest    draft too cold
-    low when cold  WARM * share at the warmest - share at the coldest    draft too warm
-    second half    HALF * share of first halves - share of second halves positions untrained
-    rising         RISE * share of guesses 2 .. K - share of guess 1     cache cut wrongly
-    low            LOW - share of all guesses                            several
+    shape          contrast                                             fault
+    near zero      NEAR_ZERO - share of guess 1                         input shifted, tokenizer
+    cliff          DROP * share of guess t - 1 - share of guess t       slots not filled
+    low when warm  WARM * share at the coldest - share at the warmest   draft too cold
+    low when cold  WARM * share at the warmest - share at the coldest   draft too warm
+    second half    HALF * share of first half - share of second half    positions untrained
+    rising         RISE * share of guesses 2 .. K - share of guess 1    cache cut wrongly
+    low            LOW - share of all guesses                           several
 
 "near zero" needs its contrast above 0 at every temperature. "Coldest" and "warmest" are the
 lowest and the highest temperature. The other contrasts are means over the temperatures.
@@ -27,9 +27,10 @@ When a shape is named
 
     (a) A shape is named if the value of its contrast exceeds t standard errors. If several
         contrasts do, the first shape in the table's order is named.
-    (b) Prompts are independent, and guesses of one text are not. So the standard error is computed
-        from the prompts, and t belongs to Student's distribution with n_prompts - 1 degrees of
-        freedom. This distribution exceeds t with probability ERROR / (number of contrasts).
+    (b) Prompts are independent, and guesses of one text are not. So the standard error is
+        computed from the prompts, and t belongs to Student's distribution with n_prompts - 1
+        degrees of freedom. This distribution exceeds t with probability ERROR / (number of
+        contrasts).
 
 How often a shape is named although there is none
 
@@ -62,7 +63,9 @@ WARM = 2 / 3
 HALF = 0.85
 RISE = 0.9
 LOW = 0.5
-FIRST_HALF, SECOND_HALF = slice(0, 1), slice(1, 2)  # of a text: parts 0 and 1 (demo/hazards.py)
+# The halves of a text are its parts 0 and 1 (demo/hazards.py).
+FIRST_HALF = slice(0, 1)
+SECOND_HALF = slice(1, 2)
 PAGE = "docs/low_acceptance.md"
 
 CountsOf = Mapping[float, PositionCounts]  # by temperature
@@ -224,6 +227,7 @@ def rates_in_words(counts_of: CountsOf, first: int = 1, last: int | None = None,
     """Return the acceptance at each temperature, such as "0.72 at temperature 0"."""
     words = []
     for T in sorted(counts_of):
+        # The counts of all prompts are added up, so a prompt with more guesses counts more.
         share = weighted_share(counts_of[T], 1.0, first, last, parts)
         rate = accepted_share(share.accepted.sum(), share.tested.sum())
         words.append(f"{rate:.2f} at temperature {T:g}")
@@ -232,16 +236,19 @@ def rates_in_words(counts_of: CountsOf, first: int = 1, last: int | None = None,
 
 def near_zero_words(counts_of: CountsOf) -> str:
     """Return the sentence of a draft whose guesses are nearly all rejected."""
-    return (f"Almost no first guess of a round is accepted ({rates_in_words(counts_of, 1, 1)}), "
-            "as with a draft whose input is shifted by one token, or whose tokenizer is a "
-            f"different one ({PAGE}).")
+    rates = rates_in_words(counts_of, 1, 1)
+    return (f"Almost no first guess of a round is accepted ({rates}), as with a draft whose "
+            "input is shifted by one token, or whose tokenizer is a different one "
+            f"({PAGE}).")
 
 
 def cliff_words(counts_of: CountsOf, t: int) -> str:
     """Return the sentence of acceptance that falls at one position."""
-    return (f"Guess {t} is accepted far less often ({rates_in_words(counts_of, t, t)}) than guess "
-            f"{t - 1} ({rates_in_words(counts_of, t - 1, t - 1)}), as with slots of a round that "
-            f"the draft does not fill ({PAGE}).")
+    rates = rates_in_words(counts_of, t, t)
+    rates_before = rates_in_words(counts_of, t - 1, t - 1)
+    return (f"Guess {t} is accepted far less often ({rates}) than guess {t - 1} "
+            f"({rates_before}), as with slots of a round that the draft does not fill "
+            f"({PAGE}).")
 
 
 def one_temperature_words(counts_of: CountsOf, low: float, high: float) -> str:
@@ -253,29 +260,34 @@ def one_temperature_words(counts_of: CountsOf, low: float, high: float) -> str:
     # other way round.
     is_low_when_warm = low > high
     cause = "lower" if is_low_when_warm else "higher"
+    rates = rates_in_words(counts_of)
     return (f"Acceptance at temperature {low:g} is less than two thirds of acceptance at "
-            f"temperature {high:g} ({rates_in_words(counts_of)}), as with a draft that draws its "
-            f"guesses at a {cause} temperature than the target's ({PAGE}).")
+            f"temperature {high:g} ({rates}), as with a draft that draws its guesses at a "
+            f"{cause} temperature than the target's ({PAGE}).")
 
 
 def second_half_words(counts_of: CountsOf) -> str:
     """Return the sentence of acceptance that falls with the length of the text."""
-    return ("Acceptance in the second half of a text "
-            f"({rates_in_words(counts_of, parts=SECOND_HALF)}) is lower than in the first half "
-            f"({rates_in_words(counts_of, parts=FIRST_HALF)}), as with positions that the draft "
-            f"was not trained on ({PAGE}).")
+    first_rates = rates_in_words(counts_of, parts=FIRST_HALF)
+    second_rates = rates_in_words(counts_of, parts=SECOND_HALF)
+    return (f"Acceptance in the second half of a text ({second_rates}) is lower than in the "
+            f"first half ({first_rates}), as with positions that the draft was not trained on "
+            f"({PAGE}).")
 
 
 def rising_words(counts_of: CountsOf, K: int) -> str:
     """Return the sentence of a first guess that is worse than later ones."""
-    return (f"The first guess of a round is accepted less often ({rates_in_words(counts_of, 1, 1)}"
-            f") than later guesses ({rates_in_words(counts_of, 2, K)}), as with a draft whose "
-            "cache is cut at the wrong place after a rejection; texts of easy and hard passages "
-            f"have this shape too ({PAGE}).")
+    first_rates = rates_in_words(counts_of, 1, 1)
+    later_rates = rates_in_words(counts_of, 2, K)
+    return (f"The first guess of a round is accepted less often ({first_rates}) than later "
+            f"guesses ({later_rates}), as with a draft whose cache is cut at the wrong place "
+            "after a rejection; texts of easy and hard passages have this shape too "
+            f"({PAGE}).")
 
 
 def low_words(counts_of: CountsOf) -> str:
     """Return the sentence of acceptance that is low at all positions."""
-    return (f"Fewer than half of the guesses are accepted ({rates_in_words(counts_of)}), at all "
-            "positions alike; a weak draft, a short window and a wrong temperature have this "
-            f"shape, and acceptance alone cannot tell them apart ({PAGE}).")
+    rates = rates_in_words(counts_of)
+    return (f"Fewer than half of the guesses are accepted ({rates}), at all positions alike; a "
+            "weak draft, a short window and a wrong temperature have this shape, and "
+            f"acceptance alone cannot tell them apart ({PAGE}).")

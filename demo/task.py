@@ -88,7 +88,7 @@ class Task(NamedTuple):
         return step
 
     def pattern(self) -> Pattern | None:
-        """Return which tokens may follow the prompt and a new text, or None without a pattern."""
+        """Return which tokens may follow the prompt and a new text; None without a pattern."""
         return Pattern(self.grammar, self.encoder, len(self.x)) if self.grammar else None
 
 
@@ -188,8 +188,9 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     common = getattr(draft, "common", None)
     models = [target, draft] if draft else [target]
     task = Task(encoder=encoder, x=[], stop=stop_tokens(args.stop, encoder),
-                new_draft=draft.fresh if draft else None, new_target=target.fresh, folder=folder,
-                sampling=args.sampling, decoder=args.decoder, settings=args.settings,
+                new_draft=draft.fresh if draft else None, new_target=target.fresh,
+                folder=folder, sampling=args.sampling, decoder=args.decoder,
+                settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
                 costs=args.costs, vocabularies=str(common) if common else None,
                 own=None if args.decoder in DECODERS else entry,
@@ -217,7 +218,8 @@ def tokenizer_of_folder(folder: Path, args: Namespace) -> Tokenizer | None:
     OpenAI's tokenizer can write every text, and its files may not be there yet.
     """
     if runs_in_transformers(folder, args.backend):
-        from wrappers.transformers_tokenizer import TransformersTokenizer  # for such models only
+        # PyTorch is imported for such models only.
+        from wrappers.transformers_tokenizer import TransformersTokenizer
         return TransformersTokenizer(folder)
     if not huggingface.is_model(folder):
         return None

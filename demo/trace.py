@@ -198,9 +198,9 @@ def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
     draft = result.p_draft[t] if t < len(result.guesses) else np.zeros_like(target)
     surplus = residual(target, draft)  # without a guess: the target's row itself
 
-    # The tokens in "top": the id and the guess of this position, if there are any, ..
+    # The tokens in "top" are the id and the guess of this position, if there are any, and the
+    # N_TOP most probable tokens of each row.
     shown = {*result.ids[t : t + 1], *result.guesses[t : t + 1]}
-    # .. and the N_TOP most probable tokens of each row.
     for row in (draft, target, surplus):
         largest = np.argpartition(row, -N_TOP)[-N_TOP:].tolist()  # in any order
         shown.update(token for token in largest if row[token] > 0)
@@ -241,7 +241,7 @@ def round_as_line(seen: dict, colour: bool = False) -> str:
     marks = ANSI if colour else MARKS
     parts = []
     for mark, texts in zip(marks, (accepted, rejected, added)):
-        if texts:
+        if texts:  # so that no empty [--] is shown
             parts.append(mark.format(printable("".join(texts))))
     return "".join(parts)
 
@@ -255,7 +255,11 @@ def legend(colour: bool = False) -> str:
 
 def printable(text: str) -> str:
     """Return the text with everything escaped that could break a line or command a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    shown = []
+    for c in text:
+        # A line end becomes a backslash and an n, for example.
+        shown.append(c if c.isprintable() else c.encode("unicode_escape").decode())
+    return "".join(shown)
 
 
 def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:

@@ -37,7 +37,8 @@ NOT_PROSE = re.compile("|".join([
     r"^ *```.*?^ *```",  # code between fences
     r"^    [^\n]*$",  # an indented line of code
     r"`(?:[^`\n]|\n(?!\n))+`",  # code in a sentence, not across an empty line
-    r"<!-- (?:table|rules|decoders|families)\b[^\n]*-->.*?<!-- end -->",  # output (docs/readme.py)
+    # output of programs (docs/readme.py)
+    r"<!-- (?:table|rules|decoders|families)\b[^\n]*-->.*?<!-- end -->",
     r"<!--.*?-->",
     r"\]\([^)]*\)",  # the target of a link in a sentence
     r"^\[[^\]]+\]: [^\n]*",  # the target of a link below the text
@@ -180,6 +181,7 @@ def renewed_page(text):
     """Return a page with the figures that its markers name."""
     pieces = []
     end = 0  # of the figure before
+    # Figures come in the order of the page.
     for figure, new in figures_with_cells(text):
         # The text between two figures stays.
         pieces.append(text[end:figure.start])

@@ -74,7 +74,7 @@ def decoders_table(argument=None):
 
 
 def exactness(exact):
-    """Return whether a decoder is exact, or with which flags; only flags and values are code."""
+    """Return whether a decoder is exact, or with which flags; only the flags are code."""
     if isinstance(exact, bool):
         return "exact" if exact else "no"
     # A flag with its value, such as "--lenience 1", becomes code. It ends before " above",
@@ -83,23 +83,25 @@ def exactness(exact):
 
 
 def families(argument=None):
-    """Return the README's table: the decoders of each family."""
-    rows = ["| what a decoder changes | `--decoder` |", "|---|---|"]
+    """Return the README's table: the idea of one decoder per family, and the other decoders."""
+    rows = ["| what a decoder changes | for example | more of this kind |", "|---|---|---|"]
     for family in FAMILIES:
-        members = [name for name, entry in DECODERS.items() if entry.family == family]
-        names = ", ".join(f"`{name}`" for name in members)
-        rows.append(f"| {family} | {names} |")
+        # The papers' own decoder has no family, so it is in no row.
+        example, *others = [name for name, entry in DECODERS.items() if entry.family == family]
+        names = ", ".join(f"`{name}`" for name in others)
+        rows.append(f"| {family} | `{example}` {DECODERS[example].idea} | {names} |")
     return "\n".join(rows)
 
 
 def rules_sentence(link):
-    """Return a sentence that counts all rules, the wrong rules, and those of them met in public."""
+    """Return a sentence that counts all rules, the wrong ones, and these in public places."""
     every = [*register.RULES, *settings.SETTINGS]
     wrong = [rule for rule in every if not rule.exact]
-    met_in_public = [rule for rule in wrong if rule.seen]
-    return (f"Of [{len(every)} rules]({link}) for guessing and testing, {len(wrong)} change the "
-            "distribution of the text.\nPapers, public code and public discussions contain "
-            f"{len(met_in_public)} of those {len(wrong)}.")
+    met_in_public = [rule for rule in wrong if rule.seen]  # `seen` has links to the places
+    return (f"Of [{len(every)} rules]({link}) for guessing and testing, {len(wrong)} change "
+            "the distribution of the text.\n"
+            f"We found {len(met_in_public)} of those {len(wrong)} in papers, public code and "
+            "public discussions.")
 
 
 def shell_output(line):
@@ -118,7 +120,7 @@ def fill(text, kinds):
     def filled_block(block):
         """Return the text of a matched block with its new content."""
         if block["kind"] not in kinds:
-            return block[0]
+            return block[0]  # the whole block, as it is
         content = kinds[block["kind"]](block["argument"])
         return f"{block['head']}{content}\n{block['end']}"
 
@@ -140,6 +142,7 @@ def main(argv=None):
     kinds = STATIC if args.code else STATIC | {"run": shell_output, "table": shell_output}
     for path in (ROOT / name for name in args.files):
         page = fill(path.read_text(encoding="utf-8"), kinds)
+        # Pages without a marker have figures that are not bound.
         if figures.MARKER.search(page):
             # The error is raised again with the name of the page.
             try:

@@ -59,6 +59,7 @@ def recorded_race(repeats=REPEATS):
     for _ in range(repeats):
         rounds = []
         task = load_task(args)
+        # Every run has the same seed, so only the times differ.
         numbers = compare(task, rounds.append) | {"settings": settings_for_json(args)}
         runs.append(raced_run(task, numbers, rounds))
     # The middle one of the sorted runs has the median speed-up.

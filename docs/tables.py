@@ -2,7 +2,7 @@
 
     variants, rules, ..            printed on a page from this file of benchmarks/results
     exact.rules, exact.expected    printed on a page by this module
-    costs, memory, K by hand, ..   computed below (COMPUTED), from stored figures or by a formula
+    costs, memory, K by hand, ..   computed below (COMPUTED), from stored figures or a formula
     training, heads, ..            written down in benchmarks/results/recorded.json, because no
                                    program here prints them
 """
@@ -42,7 +42,7 @@ def cells(line):
 
 
 def rows_of(lines):
-    """Return the rows of a Markdown table; the second of two equal heads becomes "HEAD, second"."""
+    """Return the rows of a Markdown table; a second head H becomes "H, second"."""
     head_line, _, *body = map(cells, lines)  # the second line is a rule of dashes
     _, *heads = head_line  # the first cell is above the labels of rows
     for i, head in enumerate(heads):
@@ -88,7 +88,7 @@ def pass_costs():
     """Return the costs of passes that benchmarks.speed prints outside its tables."""
     def costs_of(size):
         passes = stored(f"speed-{size}")["passes"]
-        one_row = passes["rows_ms"]["1"]["median"]
+        one_row = passes["rows_ms"]["1"]["median"]  # keys of JSON are strings
         return {"floor, ms": passes["floor_ms"], "one row, ms": one_row,
                 "a draft step, in rows": passes["draft_ms"]["median"] / one_row}
 
@@ -268,11 +268,12 @@ def K_by_hand():
 
 
 def multi_step_gaps():
-    """Return by how much the best test accepts more than multi-step sampling, on recorded rows."""
+    """Return by how much more the best test accepts than multi-step sampling, on real rows."""
     gaps = []
     for figures in stored("rules")["temperatures"].values():
         # {"2: optimum": mean acceptance, ..}, with two or three siblings
         accepted = {name: row["mean"] for name, row in figures["siblings"].items()}
+        # With one guess both are the ratio test.
         gaps += [accepted[f"{n}: optimum"] - accepted[f"{n}: multi-step"] for n in (2, 3)]
     return {"two or three guesses": {"least": min(gaps), "most": max(gaps)}}
 
@@ -300,13 +301,14 @@ def worked_examples():
                               "rows": crossover_batch(2, bandwidth=2e12, flop_rate=312e12)}}
 
 
-COMPUTED = {"costs": pass_costs, "int8 copy": int8_costs, "ends of the scale": speed_ups_of_engines,
-            "memory": memory_of_drafts, "bundled models": model_sizes,
-            "accepted / drafted": reported_acceptance, "K of the pair": pair_by_formula,
-            "worked round": worked_round, "three facts": three_facts, "examples": worked_examples,
+COMPUTED = {"costs": pass_costs, "int8 copy": int8_costs,
+            "ends of the scale": speed_ups_of_engines, "memory": memory_of_drafts,
+            "bundled models": model_sizes, "accepted / drafted": reported_acceptance,
+            "K of the pair": pair_by_formula, "worked round": worked_round,
+            "three facts": three_facts, "examples": worked_examples,
             "bound of a chain": chain_bounds, "short of the optimum": multi_step_gaps,
-            "gain of EAGLE's head": heads_gain,
-            "easy tokens": easy_tokens, "K by hand": K_by_hand}
+            "gain of EAGLE's head": heads_gain, "easy tokens": easy_tokens,
+            "K by hand": K_by_hand}
 
 
 @cache
@@ -315,6 +317,7 @@ def every_table():
     tables = []
     for page in PAGES:
         tables += printed_tables((ROOT / page).read_text(encoding="utf-8"))
+    # The other tables are on no page, so they have no caption.
     tables += recorded_tables()
     tables += [Table(name, "", rows()) for name, rows in COMPUTED.items()]
     return tables

@@ -1,4 +1,4 @@
-"""A round with a tree of guesses, for a test of your own: copy this file and change verify_paths.
+"""A round with a tree of guesses, for your own test: copy this file and change verify_paths.
 
     python -m exact.judge docs/tree_step.py
 

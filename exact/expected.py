@@ -65,7 +65,10 @@ def ratio_tokens(guesses: list[int], p_draft: Rows, p_target: Rows, lenience: fl
     >>> float(1 + np.minimum(p_draft[0], p_target[0]).sum())
     1.75
     """
-    passed = [min(1, p_target[t][g] / (lenience * p_draft[t][g])) for t, g in enumerate(guesses)]
+    passed = []
+    for t, g in enumerate(guesses):
+        ratio = p_target[t][g] / (lenience * p_draft[t][g])
+        passed.append(min(1, ratio))
     return until_rejected(passed)
 
 
@@ -81,19 +84,21 @@ def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
     """Return a bound: no lossless test of a chain exceeds the bound's mean over drawn guesses.
 
      1. Let p be the target's probability of the first n guesses together, and d the draft's.
-     2. A test can accept all n of them with probability min(p, d) / d at most. Otherwise it would
-        write these n tokens more often than with probability p.
-     3. The mean of min(p, d) / d over drawn guesses is 1 - TV of the two distributions of n tokens.
-     4. The bound is 1, for the token after the accepted guesses, and the sum of min(p, d) / d over
-        n = 1 .. k.
+     2. A test can accept all n of them with probability min(p, d) / d at most. Otherwise it
+        would write these n tokens more often than with probability p.
+     3. The mean of min(p, d) / d over drawn guesses is 1 - TV, where TV is the total variation
+        between the two models' distributions of n tokens.
+     4. The bound is the sum of min(p, d) / d over n = 1 .. k, and 1 for the token after the
+        accepted guesses.
 
     A test reaches the bound only if the tokens after its round may depend on the rejected
-    guesses. Here they are the target's, and block is the optimum (exact/optimum.py,
-    `best_chain`).
+    guesses. In a decoder here they are the target's, and block is the optimum (`best_chain` in
+    exact/optimum.py).
     """
-    ratios = (p_target[t][g] / p_draft[t][g] for t, g in enumerate(guesses))
+    ratios = [p_target[t][g] / p_draft[t][g] for t, g in enumerate(guesses)]
     # the product of the first n ratios is p / d, and min(p, d) / d is min(1, p / d)
-    return 1 + sum(min(1, product) for product in accumulate(ratios, mul))
+    products = accumulate(ratios, mul)
+    return 1 + sum(min(1, product) for product in products)
 
 
 # ---- trees
@@ -101,11 +106,12 @@ def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
 def tokens_below(siblings: list[tuple[int, Any, Any]], remaining: Any) -> Any:
     """Return the expected tokens from one node on, by multi-step sampling.
 
-    siblings     (token, row, expected tokens from this child on) of each child, in the order drawn
+    siblings     a triple of each child, in the order drawn: its token, the row it was drawn
+                 from, and the expected tokens from this child on
     remaining    the target's row at the node; after a rejected child, its residual
     """
     all_rejected: Any = 1  # P(all siblings so far are rejected)
-    total: Any = 1  # the token of this position is always written, as a child or from a residual
+    total: Any = 1  # one token is always written here: a child, or a token of a residual
     for token, row, below in siblings:
         # this child is tested only if all siblings before it were rejected
         passed = min(remaining[token] / row[token], 1)
@@ -133,9 +139,9 @@ def traversal_tokens(tree: Tree, p_target: Rows) -> Any:
     It tests whole paths from their leaves. The names are those of variants/traversal.py.
     """
     def visit(node, share):
-        """Return P(a path through the node is accepted), and the expected tokens after the node.
+        """Return P(a path through the node is accepted), and the mean of the tokens after it.
 
-        The tokens count 0 if no path through the node is accepted.
+        The tokens after the node count 0 if no path through the node is accepted.
         """
         remaining = p_target[1 + node]
         none_accepted = 1  # P(no path through the children so far is accepted)
@@ -158,7 +164,8 @@ def traversal_tokens(tree: Tree, p_target: Rows) -> Any:
         ends_here = none_accepted * p_own_test
         tokens_after += ends_here  # one token is drawn after this path
         # the accepted path goes through a child, or ends here
-        return (1 - none_accepted) + ends_here, tokens_after
+        through_child = 1 - none_accepted
+        return through_child + ends_here, tokens_after
 
     _, tokens_of_round = visit(-1, 1)
     return tokens_of_round
@@ -207,7 +214,8 @@ def tree_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     draft, target = TOYS[toy]
     p_draft = draft(x, 1)[-1]
     p_target = target(x, 1)[-1]
-    # below[token]: the mean tokens from this child on
+    # below[token]: the mean tokens from this child on. Any token can be the child, and its
+    # subtree is the tree without its first position
     below = [tree_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
 
     def tokens(drawn):
@@ -222,12 +230,12 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
 
      1. If a test accepts token t with probability accepted[t], the mean is 1 + the sum of
         accepted[t] * below[t]. Here below[t] is the mean tokens after token t is accepted.
-     2. Let f(S) be the largest probability that a lossless test accepts some token of the set S.
-        It is `best_accepted` (exact/optimum.py) of the target's row with 0 for all other
-        tokens.
-     3. Tokens join S in falling order of below[t]. A token gets all that it adds to f(S), because
-        every later token has a smaller factor. As f is a maximal flow, no other order gives
-        more.
+     2. Let f(S) be the largest probability that a lossless test accepts some token of a set S.
+        It is `best_accepted` (exact/optimum.py) of the target's row with 0 for all tokens
+        outside S.
+     3. Tokens join S in falling order of below[t]. The token that joins gets the difference of
+        f(S) as its accepted[t], which is the most that the tokens before it leave to it. As f
+        is a maximal flow, no other choice of accepted[t] has a larger mean.
     """
     if not widths:
         return 1  # no guess is left to test, and one token is drawn from the target
@@ -235,11 +243,12 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     p_draft = draft(x, 1)[-1]
     p_target = target(x, 1)[-1]
     guesses = guesses_law(p_draft, widths[0])
+    # as in `tree_mean`, the mean tokens from each child on
     below = [best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
     # the token with the largest mean below is first
     order = sorted(range(len(below)), key=lambda token: below[token], reverse=True)
     total: Any = 1
-    f_before: Any = 0
+    f_before: Any = 0  # f of the empty set
     row = p_target * 0  # zeros of the row's own number type: Fractions stay exact
     for token in order:
         row[token] = p_target[token]  # the token joins S
@@ -266,6 +275,7 @@ def traversal_mean(widths: tuple[int, ...], toy: str) -> Any:
 
     As in `chain_mean`, only the guesses are enumerated.
     """
+    # the toys are models of texts, and the guess and the test call models of trees
     draft, target = map(along_paths, TOYS[toy])
 
     def drawn_tree(rng):
@@ -297,23 +307,26 @@ def best_paths(toy: str, K: int, n_paths: int) -> Iterator[tuple[list[int], Rows
         order = worst_first(p_draft, target(text, 1)[-1])
         row, below_token = best_row(p_draft, order, mass, below, n_paths)
         for token in np.flatnonzero(row):
+            # the arguments of the prefix with one more token
             yield from follow([*tokens, int(token)], [*rows, row], mass * p_draft[token],
                               below_token[token], probability * row[token])
 
-    # the empty prefix: every path has it, and no path is worse than all of these
+    # the empty prefix: all paths have it, so no path is worse than all paths with it
     return follow([], [], mass=1, below=0, probability=1)
 
 
 def multipath_mean(n_paths: int, toy: str, K: int) -> Any:
-    """Return the mean tokens of a round with the best of n independent paths, tested as a block.
+    """Return the mean tokens of a round with the best of n drawn paths, tested as a block.
 
-    One path is block verification:
+    The paths are independent. One path is block verification:
 
     >>> multipath_mean(1, "A", 2) == chain_mean(guess, block_tokens, "A", 2)
     True
     """
-    return sum(probability * block_tokens(tokens, rows, p_target)
-               for tokens, rows, p_target, probability in best_paths(toy, K, n_paths))
+    total: Any = 0
+    for tokens, rows, p_target, probability in best_paths(toy, K, n_paths):
+        total += probability * block_tokens(tokens, rows, p_target)
+    return total
 
 
 # ---- the ladder
@@ -354,9 +367,9 @@ def ladder_table(toy: str = "A", K: int = 3) -> str:
     bound = float(chain_mean(guess, chain_bound, toy, K))
     return "\n".join([
         table, "",
-        f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. Block is the best lossless test "
-        "of one chain of drawn guesses. If later rounds may depend on its guesses too, no test "
-        f"exceeds {bound:.3f}."])
+        f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. Block is the best lossless "
+        "test of one chain of drawn guesses. If later rounds may depend on its guesses too, no "
+        f"test exceeds {bound:.3f}."])
 
 
 # ---- equal numbers of guesses

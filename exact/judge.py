@@ -92,6 +92,7 @@ def rounds_of(verify: Test) -> TextsOf:
     On the toys a test's rows depend only on the last token of the text and on the guesses.
     """
     def texts(draft, target, K, enumerate_outcomes):
+        # rounds with equal arguments have equal distributions, so each is enumerated once
         @cache
         def round_after_token(last, k):
             step = draft_and_verify(draft, target, k, verify)
@@ -121,7 +122,7 @@ def rounds_with_guesses(verify: Test, make_guesses: Callable) -> TextsOf:
 
 
 def texts_of(step: Callable) -> TextsOf:
-    """Return a function that enumerates whole texts, because a step may remember earlier rounds."""
+    """Return a function that enumerates whole texts, whose rounds may depend on each other."""
     def texts(draft, target, K, enumerate_outcomes):
         step_on_toy = partial(step, draft=draft, target=target, K=K)
         return enumerate_outcomes(lambda rng: complete(X, step_on_toy, K + 1, rng))
@@ -144,15 +145,16 @@ def load_file(path: Path) -> tuple[TextsOf, Test | None, bool, str]:
         texts = texts_of(checked_step(function))
     else:
         if rule.decoder:
-            function = test_of(rule.decoder)
-            note = (f"The test of DECODER is judged, {function.__name__}; how the decoder makes "
-                    "its guesses is not.")
+            function = judged_test(rule.decoder)
+            note = (f"The test of DECODER is judged, {function.__name__}; how the decoder "
+                    "makes its guesses is not.")
         else:
             function = rule.verify or speculative.verify
         verify = checked_verify(function)
         texts = rounds_of(verify)
         if rule.guess:
             texts = rounds_with_guesses(verify, rule.guess)
+    # the first call may draw random numbers that are not rng's, and later calls may not
     run_first_path(texts)
     # a function written in Python has the names of its file in __globals__
     for one in (function, rule.guess):
@@ -176,8 +178,8 @@ def run_first_path(texts: TextsOf) -> None:
     texts(draft, target, 1, first_outcome)
 
 
-def test_of(entry: Decoder) -> Callable:
-    """Return the test of a decoder's entry; AssertionError if it is not called as `verify` is."""
+def judged_test(entry: Decoder) -> Callable:
+    """Return the test of a decoder's entry; AssertionError if it needs other arguments."""
     test = entry.test
     parameters = inspect.signature(test).parameters.values()
     # the names of the arguments that have no default
@@ -226,6 +228,7 @@ class Clock:
 
 def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
     """Yield the findings for every toy and K; raise AssertionError when time is up."""
+    # one time limit for all toys together
     clock = Clock(seconds)
     for toy, K in product(TOYS_IN_FLOATS, (1, 2, 3)):
         draft, target = TOYS_IN_FLOATS[toy]
@@ -290,8 +293,8 @@ def table_of_findings(findings: list[Found]) -> str:
     return markdown_table(["toy", "K = 1", "K = 2", "K = 3"], rows)
 
 
-def print_judgement(texts: TextsOf, seconds: float, tolerance: float, verify: Test | None = None,
-                    with_all: bool = False) -> int:
+def print_judgement(texts: TextsOf, seconds: float, tolerance: float,
+                    verify: Test | None = None, with_all: bool = False) -> int:
     """Print the judgement; return the exit status, 0 if the distribution is the target's.
 
     `verify` is None unless the file's test is one of a chain of drawn guesses. The first wrong
@@ -333,10 +336,12 @@ def answer(file: str, seconds: float = SECONDS, tolerance: float = ROUNDING,
     try:
         texts, verify, has_own_guesses, note = load_file(path)
         if with_rows and not verify:
-            raise AssertionError("--rows needs a function verify instead of a step, because "
-                                 "there are no models of the recorded rows that a step can call")
+            raise AssertionError(
+                "--rows needs a function verify instead of a step, because there are no models "
+                "of the recorded rows that a step can call")
         if note:
             print(f"{note}\n")
+        # the bound on tokens per round holds for guesses that are drawn from the draft
         test_of_drawn_chain = None if has_own_guesses else verify
         status = print_judgement(texts, seconds, tolerance, test_of_drawn_chain, with_all)
         if with_rows and verify:
@@ -346,6 +351,7 @@ def answer(file: str, seconds: float = SECONDS, tolerance: float = ROUNDING,
                 print(f"\n{paragraph}", flush=True)
             if status == 1:
                 print(f"{path.name} is not lossless: the bound does not hold for it.")
+        # a closed pipe raises here, within the `try`, and not later when Python ends
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # as in `| head -1`: nobody reads the answer
@@ -362,6 +368,7 @@ def positive(text: str, limit: float = math.inf) -> float:
     try:
         number = float(text)
     except ValueError:
+        # a NaN fails every comparison, so the next line refuses it
         number = math.nan
     if not 0 < number < limit:
         raise ValueError(f"need a number above 0 and below {limit:g}, got {text!r}")
@@ -381,12 +388,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rows", action="store_true",
                         help="also show the tokens per round of verify on recorded rows")
     parser.add_argument("--all", action="store_true",
-                        help="continue after the first wrong toy; show the distances on all toys")
+                        help="continue after the first wrong toy; show the distances on all "
+                        "toys")
     args = parser.parse_args(argv)
     program = PROGRAM.format(args.file, args.seconds, args.tolerance, args.rows, args.all)
     # each enumeration has its own time limit, and PROGRAM gives up when it is over
     n_enumerations = 2 if args.rows else 1
     limit = args.seconds * n_enumerations + GRACE
+    # -B: the process leaves no files of compiled code
     try:
         status = subprocess.run([sys.executable, "-B", "-c", program], timeout=limit).returncode
     except subprocess.TimeoutExpired:  # run() has killed the process

@@ -7,16 +7,16 @@ test is the production code, unchanged. Only its `rng` is a replacement, whose u
 intervals instead of numbers:
 
  1. A uniform starts as the interval [0, 1).
- 2. A comparison `u < c` cuts the interval at c. This run continues with one piece, and other runs
-    continue with the other pieces.
+ 2. A comparison `u < c` cuts the interval at c. This run continues with one piece, and other
+    runs continue with the other pieces.
  3. The probability of a run is the product of the pieces' shares of their intervals.
 
 A uniform keeps its piece, as a number keeps its value. So if faulty code uses one uniform for
 two decisions, they are dependent, and the distribution shows the fault.
 
 An error is raised if the code calls a method that the rng does not have (`choice`, `integers`,
-...), uses the generators of NumPy, Python or PyTorch, does not end, or returns different results
-for the same decisions.
+...), uses the generators of NumPy, Python or PyTorch, does not end, or returns different
+results for the same decisions.
 
 Probabilities are exact Fractions if the rows are; otherwise floats, with errors near 1e-16.
 """
@@ -74,19 +74,23 @@ class Uniform:
             self.refuse()
         bounds = np.asarray(bounds)
         low, high = self.interval
-        # the interval [0, 1] and the bounds .2 and .7 have the edges 0, .2, .7 and 1
-        inside = bounds[(low < bounds) & (bounds < high)]
-        edges = [low, *sorted(set(inside.tolist())), high]
+        # the bounds inside the interval cut it: [0, 1] and the bounds .2, .7, .7 and 2 have the
+        # cuts .2 and .7, and the edges 0, .2, .7 and 1
+        is_inside = (low < bounds) & (bounds < high)
+        cuts = sorted(set(bounds[is_inside].tolist()))
+        edges = [low, *cuts, high]
         weights = [end - start for start, end in zip(edges, edges[1:])]
         width = high - low
-        # not for width 1, because 1 / 1 would be a float, even with Fractions
+        # the lengths become shares of the interval. A width of 1 is not divided by, because the
+        # whole numbers 1 / 1 give a float, and a float makes floats of all Fractions
         if width != 1:
             weights = [weight / width for weight in weights]
         # this run continues with one piece, and other runs with the other pieces
         branch = self.rng.fork(weights)
         piece_end = edges[branch + 1]
         self.interval[:] = edges[branch], piece_end
-        # no bound is inside the piece, so u is below every bound that is not below its end
+        # no bound is inside the piece: u is below a bound at the piece's end or to the right of
+        # it, and not below a bound at the piece's start or to the left of it
         is_below = bounds >= piece_end
         return is_below[()]  # [()] makes a single bool of an array without axes
 
@@ -141,9 +145,10 @@ class Forking:
                              "sample")
 
     def fork(self, weights):
-        """Return the number of the branch that this run takes, of branches with these weights."""
+        """Return the number of the branch that this run takes, one of len(weights) branches."""
         if self.depth == len(self.forks):  # a decision that no earlier run has met
             self.forks.append((weights, 0))
+        # equal decisions so far must lead to an equal decision now, whose branch is given
         earlier_weights, branch = self.forks[self.depth]
         if earlier_weights != weights:
             raise AssertionError(NOT_DETERMINISTIC)
@@ -178,6 +183,7 @@ def sources():
 @contextlib.contextmanager
 def no_other_chance():
     """Make every other source of randomness raise within this block."""
+    # at the end of the block the stack undoes all patches, after an error too
     with contextlib.ExitStack() as stack:
         for name in sources():
             stack.enter_context(mock.patch(name, Forbidden(name)))
@@ -308,6 +314,7 @@ def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
     outcomes of their rounds are multiplied.
     """
     total = defaultdict(int)
+    # equal texts from different numbers of rounds are one outcome
     for (text, _), p in rounds_law(x, one_round, N, K).items():
         total[text] += p
     return dict(total)
@@ -337,5 +344,6 @@ def prefix_law(texts: dict, n: int) -> dict:
 
 def total_variation(law_a: dict, law_b: dict) -> Any:
     """Return half the sum of all differences, which is the largest difference of any event."""
+    # an outcome that is missing in one law has the probability 0 there
     outcomes = law_a.keys() | law_b.keys()
     return sum(abs(law_a.get(k, 0) - law_b.get(k, 0)) for k in outcomes) / 2

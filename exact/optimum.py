@@ -10,11 +10,11 @@ A lossless test moves probability from the tuples of guesses to the tokens of p_
 is accepted if it is moved to one of its own tokens. The best test follows from sets of tokens:
 
  1. Let A be any set of tokens, and let E be the event that all guesses are in A.
- 2. If E happens and a guess is accepted, the written token is in A. A lossless test writes a token
-    of A with probability p_target(A). So P(E, accepted) is at most p_target(A).
- 3. So P(E, not accepted) is at least P(E) - p_target(A), and P(not accepted) too.
- 4. The set with the largest difference gives the smallest bound on what is accepted. A test
-    reaches this bound, by the theorem that a maximal flow equals a minimal cut:
+ 2. If E happens and a guess is accepted, the written token is in A. A lossless test writes a
+    token of A with probability p_target(A). So P(E and accepted) <= p_target(A).
+ 3. In the rest of E no guess is accepted. So P(not accepted) >= P(E) - p_target(A).
+ 4. This holds for every set A, and the set with the largest difference gives the best bound.
+    A test reaches this bound, because a maximal flow equals a minimal cut:
 
         accepted = 1 - max over A of (P(all guesses in A) - p_target(A))
 
@@ -68,6 +68,7 @@ def best_accepted(guesses: ProbabilityOf, p_target: np.ndarray) -> Any:
         all_in_A = sum(p for tokens, p in guesses.items() if set(tokens) <= set(A))
         return all_in_A - sum(p_target[token] for token in A)
 
+    # all sets of tokens, by their size
     n_vocab = len(p_target)
     largest: Any = 0  # the excess of the empty set
     for size in range(1, n_vocab + 1):
@@ -85,17 +86,18 @@ def best_independent(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float
     each i. No other set has a larger difference p_draft(A) ** n - p_target(A), as these steps
     show:
 
-     1. Let A be a set, let a = p_draft(A), and let s be the slope of the curve x ** n at a. The
-        curve is convex, so it is nowhere below its tangent a ** n + s (x - a).
-     2. Let B be the set of all tokens with s p_draft > p_target. No set has a larger value of
-        s p_draft(B) - p_target(B), because exactly the tokens of B increase it.
-     3. Therefore the difference of B is at least the difference of A:
+     1. Let A be any set, a = p_draft(A), and s the slope of the curve x ** n at x = a. The
+        curve is convex, so it is nowhere below its tangent: x ** n >= a ** n + s (x - a).
+     2. A token adds s p_draft - p_target of this token to the sum s p_draft(S) - p_target(S) of
+        a set S. The sum is largest for the set B of all tokens that add more than 0.
+     3. So the difference of B is at least the difference of A. With b = p_draft(B):
 
-          p_draft(B) ** n - p_target(B) >= a ** n - s a + s p_draft(B) - p_target(B)    by 1
-                                        >= a ** n - s a + s p_draft(A) - p_target(A)    by 2
-                                         = a ** n - p_target(A)
+          b ** n - p_target(B) >= a ** n + s (b - a) - p_target(B)      by 1, for x = b
+                                = a ** n - s a + (s b - p_target(B))
+                               >= a ** n - s a + (s a - p_target(A))    by 2
+                                = a ** n - p_target(A)
 
-     4. The tokens of B have p_target / p_draft < s, so B is one of the sets that are tried.
+     4. The tokens of B are those with p_target / p_draft < s, so B is one of the sets tried.
 
     >>> p_draft, p_target = np.array([0.1, 0.5, 0.4]), np.array([0.2, 0.6, 0.2])
     >>> round(float(best_independent(p_draft, p_target, 2)), 4)
@@ -122,6 +124,7 @@ def multi_step(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
 
 def kseq(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     """Return the acceptance of K-SEQ: 1 - (1 - beta)^n. Sun et al. (2023)."""
+    # each of the n guesses is accepted with probability beta, whatever the others are
     rho = find_rho(p_draft, p_target, n)
     beta = shared(p_draft, p_target, rho).sum()
     return 1 - (1 - beta) ** n
@@ -135,13 +138,17 @@ def match_accepted(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
 
 Form = Callable[[np.ndarray, np.ndarray, int], float]  # (p_draft, p_target, n) -> accepted
 FORMS: dict[str, Form] = {
-    "optimum": best_independent, "multi-step": multi_step, "K-SEQ": kseq, "match": match_accepted}
+    "optimum": best_independent,
+    "multi-step": multi_step,
+    "K-SEQ": kseq,
+    "match": match_accepted}
 
 
 def optimum_table() -> str:
     """Return the optimum and the tests, for one, two and three guesses on every toy."""
     rows = []
     for toy, (draft, target) in TOYS.items():
+        # FORMS compute with floats, and the rows of a toy are Fractions
         p_draft = np.asarray(draft(X, 1)[-1], dtype=float)
         p_target = np.asarray(target(X, 1)[-1], dtype=float)
         for n in (1, 2, 3):
@@ -161,37 +168,41 @@ class Move(NamedTuple):
 
 
 def moves_of_rounds(chains: dict, target: Model, K: int) -> list[Move]:
-    """Return all moves of a test whose round the target completes, as in every decoder here.
+    """Return all moves of a test that chooses only the tokens of its round.
 
-    The round writes the first n guesses and any token. Draws from the target's rows follow.
+    The round writes the first guesses, as many as are accepted, and then any token. Draws from
+    the target's rows follow, as in every decoder here.
     """
     n_vocab = len(target(list(X), 1)[-1])
     moves = []
-    for chain, n, token in product(chains, range(K + 1), range(n_vocab)):
-        guesses = chain[len(X) :]
-        ids = (*guesses[:n], token)
-        round_law = {ids: 1}  # the move writes these ids with probability 1
-        moves.append(Move(chain, completed(round_law, X, target, K + 1), n_tokens=n + 1))
+    for chain, n_accepted, token in product(chains, range(K + 1), range(n_vocab)):
+        guesses = chain[len(X) :]  # a chain begins with the text before the round
+        ids = (*guesses[:n_accepted], token)
+        # the move writes these ids with probability 1, and the target completes them
+        texts = completed({ids: 1}, X, target, K + 1)
+        moves.append(Move(chain, texts, len(ids)))
     return moves
 
 
 def moves_to_texts(chains: dict, texts: dict) -> list[Move]:
     """Return all moves of a test that also chooses the tokens after its round.
 
-    The chain and the text can be any two. The round writes their equal start, and one more
-    token.
+    Such a test can write any text after any chain. Its round ends with the first token that
+    differs from the chain; if none differs, with the token after the chain.
     """
     moves = []
     for chain, text in product(chains, texts):
-        n_equal = len(X)  # tokens with which both begin
-        while n_equal < len(chain) and chain[n_equal] == text[n_equal]:
-            n_equal += 1
-        n_accepted = n_equal - len(X)
-        moves.append(Move(chain, {text: 1}, n_tokens=n_accepted + 1))
+        # both begin with X; the position after the tokens that are equal in both
+        position = len(X)
+        while position < len(chain) and text[position] == chain[position]:
+            position += 1
+        n_accepted = position - len(X)
+        moves.append(Move(chain, {text: 1}, n_accepted + 1))
     return moves
 
 
-def best_chain(draft: Model, target: Model, K: int, chooses_later_tokens: bool = False) -> float:
+def best_chain(draft: Model, target: Model, K: int,
+               chooses_later_tokens: bool = False) -> float:
     """Return the most tokens per round of any lossless test of one chain of K drawn guesses.
 
     The unknowns of the linear programme are the probabilities of all moves. Every chain must
@@ -212,10 +223,11 @@ def best_chain(draft: Model, target: Model, K: int, chooses_later_tokens: bool =
         moves = moves_of_rounds(chains, target, K)
     # a lossless test never writes a text that the target cannot write
     moves = [move for move in moves if move.texts.keys() <= texts.keys()]
-    # one equation for each chain, then one for each text; row_of has their row numbers
+    # one equation for each chain, then one for each text; row_of has their row numbers. A chain
+    # and a text are never equal, because a chain has K tokens after X and a text has K + 1
     needed = [float(p) for p in (*chains.values(), *texts.values())]
     row_of = {ids: row for row, ids in enumerate([*chains, *texts])}
-    sums = np.zeros((len(needed), len(moves)))
+    sums = np.zeros((len(needed), len(moves)))  # sums @ (the moves' probabilities) == needed
     for column, move in enumerate(moves):
         sums[row_of[move.chain], column] = 1
         for text, probability in move.texts.items():
@@ -226,7 +238,7 @@ def best_chain(draft: Model, target: Model, K: int, chooses_later_tokens: bool =
 
 
 def chain_table() -> str:
-    """Return the optimum of one chain on every toy, with and without a choice of later tokens."""
+    """Return the optimum of one chain on every toy, without and with chosen later tokens."""
     rows = []
     for toy, (draft, target) in TOYS.items():
         for K in (1, 2, 3):

@@ -19,8 +19,8 @@ one of 0 .. V - 1.
 A verifier may return its tokens in two more forms:
 
     a list of B lists            the tokens of each round, without -1
-    (tokens, n_accepted)         n_accepted is [B]; only the first n_accepted + 1 tokens of a row
-                                 are read
+    (tokens, n_accepted)         n_accepted is [B]; of a row only the first n_accepted + 1
+                                 tokens are read
 
 The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
 With `padding=True` some rounds have fewer guesses. The missing guesses are then -1, and the
@@ -38,14 +38,14 @@ p_draft, p is p_target and u is uniforms:
     check(lambda g, q, p, u: verify(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1])))
 
 How it works
- 1. A toy is a small draft and a small target. The verifier is called with every path of K guesses
-    that the draft of a toy in TOYS can write.
+ 1. A toy is a small draft and a small target. The verifier is called with every path of K
+    guesses that the draft of a toy in TOYS can write.
  2. The answer to one path changes only where a uniform crosses a threshold. Bisection finds the
     thresholds. They cut the cube of all uniforms into boxes on which the answer is constant.
- 3. One call per box shows which tokens the box gives. Given the path, they have the box's volume
-    as their probability.
- 4. A round may write fewer than K + 1 tokens. Draws from the target's rows complete such a text.
-    Then the distribution of K + 1 tokens is compared with the target's.
+ 3. One call per box shows which tokens the box gives. Given the path, they have the box's
+    volume as their probability.
+ 4. A round may write fewer than K + 1 tokens. Draws from the target's rows complete such a
+    text. Then the distribution of K + 1 tokens is compared with the target's.
 
 Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so volumes are exact. A search
 found the toys (exact/rules/oracle_rows.py). On these toys each wrong rule in KNOWN is seen, and
@@ -146,7 +146,8 @@ KNOWN = {
     '"q = 1"; argmax guesses, accepted from p_target = .5 on':
         (0.229218, 0.070673, 2.476723, 2282),
     "match or the ratio test, then the residual": (0.164274, 0.063483, 3.096067, 4570),
-    "accept if p_target >= p_draft, then a draw from the target": (0.14, 0.150925, 1.883201, 2326),
+    "accept if p_target >= p_draft, then a draw from the target":
+        (0.14, 0.150925, 1.883201, 2326),
     "accept with p_target / its maximum, then a draw from the target":
         (0.298586, 0.129805, 2.826788, 1806),
     "accept if p_target >= half its maximum, then a draw from the target":
@@ -157,7 +158,8 @@ KNOWN = {
         (0.053675, 0.013948, 2.954381, 44170),
     "the same, the others capped only at a new maximum": (0.395289, 0.390542, 3.536113, 572),
     "the first guess is not tested": (0.19, 0.2, 3.235087, 1852),
-    "accept with p_target / its maximum, then the residual": (0.251219, 0.111819, 2.826788, 2506),
+    "accept with p_target / its maximum, then the residual":
+        (0.251219, 0.111819, 2.826788, 2506),
     "accept if p_target >= p_draft": (0.35029, 0.423306, 1.883201, 426),
     '"q = 1"; argmax guesses, always rejected': (0.068428, 0.068966, 1.0, 12996),
     "ratio test, .01 added to p_draft and to the residual": (0.00832, 0.01425, 2.816582, 58030),
@@ -167,7 +169,8 @@ KNOWN = {
     "ratio test, then the target without the guess": (0.075614, 0.098063, 2.853157, 11866),
     "ratio test, then a draw from the next row": (0.192633, 0.158446, 2.853157, 1154),
     "match, then a fresh draw": (0.060032, 0.05322, 1.565483, 22542),
-    "ratio test; the bonus token is the target's best token": (0.244795, 0.035234, 2.853157, 8240),
+    "ratio test; the bonus token is the target's best token":
+        (0.244795, 0.035234, 2.853157, 8240),
     "bonus token from the last guess's row": (0.045215, 0.007833, 2.853157, 24690),
     "one uniform for a test and its replacement": (0.099124, 0.03, 2.853157, 10474),
     "one uniform for all tests of a round": (0.1316, 0.00688, 2.969897, 2662),
@@ -176,8 +179,8 @@ KNOWN = {
 }
 TOLERANCE = 3e-6  # largest difference between equal figures, for the first three figures
 
-DEPENDS = ("a row's tokens depend on more than its arguments: on other rows, on earlier calls, or "
-           "on random numbers drawn inside (then use check_by_sampling, or --sampling)")
+DEPENDS = ("a row's tokens depend on more than its arguments: on other rows, on earlier calls, "
+           "or on random numbers drawn inside (then use check_by_sampling, or --sampling)")
 
 # {form of a verifier's result: what the report says of it}
 READ_FORMS = {
@@ -264,7 +267,7 @@ def toy_of_rows(rows):
 
 
 def paths_of_guesses(K, V, padding):
-    """Return all paths of K guesses. With padding, return those of 0 .. K guesses, then -1. [n, K]
+    """Return all paths of K guesses; with padding, of 0 .. K guesses, filled up with -1. [n, K]
 
     For K = 2 and V = 2 the paths with padding are [-1, -1], [0, -1], [1, -1], [0, 0], [0, 1],
     [1, 0] and [1, 1].
@@ -332,10 +335,11 @@ class Cases:
         # the token before each position: no token (-1) before position 0, then the guesses
         before = np.pad(paths, ((0, 0), (1, 0)), constant_values=-1)  # [n, K + 1]
         row = 1 + before  # row 0 of a toy follows no token, row 1 + i follows token i
-        p_draft = draft[:, row[:, :-1]]  # [n_toys, n, K, V]
+        row_of_guess = row[:, :-1]  # [n, K]: position K has no guess
+        p_draft = draft[:, row_of_guess]  # [n_toys, n, K, V]
         p_target = self.target[:, row]  # [n_toys, n, K + 1, V]
 
-        # with padding there are paths of K + 1 lengths, which share a toy's weight equally
+        # with padding a path has one of K + 1 lengths, which share a toy's weight equally
         n_lengths = self.K + 1 if self.padding else 1
         weight = probabilities_of_paths(paths, p_draft) / n_lengths  # [n_toys, n]
 
@@ -409,12 +413,14 @@ class Cases:
         if len(wrong_rows) == 0:
             return
         row = wrong_rows[0]
-        reason = (f"need 1 to {k[row] + 1} tokens of 0 .. {self.V - 1} for {k[row]} guesses, then "
-                  f"-1, got {tokens[row].tolist()} for guesses {guesses[row].tolist()} and "
-                  f"uniforms {uniforms[row].tolist()}")
+        reason = (f"need 1 to {k[row] + 1} tokens of 0 .. {self.V - 1} for {k[row]} guesses, "
+                  f"then -1, got {tokens[row].tolist()} for guesses {guesses[row].tolist()} "
+                  f"and uniforms {uniforms[row].tolist()}")
         # the likeliest reason: a float32 verifier, for which such a uniform is 1
-        if self.dtype == "float64" and (uniforms[row].astype(np.float32) == 1).any():
-            reason += ' (so large that it is 1 in float32: such a verifier needs dtype="float32")'
+        has_one = (uniforms[row].astype(np.float32) == 1).any()
+        if self.dtype == "float64" and has_one:
+            reason += (" (so large that it is 1 in float32: such a verifier needs "
+                       'dtype="float32")')
         raise Refused(reason, row)
 
 
@@ -472,8 +478,9 @@ def tokens_before_padding(tokens, n_accepted):
     is_wrong = is_wrong_number | has_no_token
     if is_wrong.any():
         row = int(is_wrong.argmax())  # the first wrong row
-        raise Refused(f"need n_accepted of 0 .. {K}, the number of accepted guesses, and one token "
-                      f"more than that, got {n_accepted[row]} with {tokens[row].tolist()}", row)
+        raise Refused(f"need n_accepted of 0 .. {K}, the number of accepted guesses, and one "
+                      f"token more than that, got {n_accepted[row]} with "
+                      f"{tokens[row].tolist()}", row)
     return np.where(is_read, tokens, -1)
 
 
@@ -494,10 +501,12 @@ def walks_in(low, high, rng, n_samples):
     """
     n_boxes, n_axes = low.shape
     starts = np.tile(low, (n_samples, 1))  # [n_walks, n_axes]
-    goals = rng.integers(starts, np.tile(high, (n_samples, 1)), endpoint=True)
+    high_corners = np.tile(high, (n_samples, 1))
+    goals = rng.integers(starts, high_corners, endpoint=True)
     goals[:n_boxes] = high  # the first n_boxes walks are walk 0 of each box
     points = [starts]
     for a in range(n_axes):
+        # all coordinates stay, except the one on axis a
         after_step = points[-1].copy()
         after_step[:, a] = goals[:, a]
         points.append(after_step)
@@ -518,10 +527,12 @@ def first_changes(answer, case, low, high, rng, n_samples):
     # is_change[a, w]: step a of walk w changes the answer
     is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n_walks]
 
-    # the box's first walk with a change, or its walk 0; argmax of booleans is the first True
+    # has_change[i, b]: walk i of box b has a change, because its number is i * n_boxes + b
     has_change = is_change.any(axis=0).reshape(n_samples, n_boxes)
+    # the box's first walk with a change, or its walk 0; argmax of booleans is the first True
     first_walk = has_change.argmax(axis=0)
-    walk = first_walk * n_boxes + np.arange(n_boxes)  # as numbered by walks_in
+    box = np.arange(n_boxes)
+    walk = first_walk * n_boxes + box  # the number of this walk
 
     # the first step of this walk that changes the answer; step a moves along axis a
     changes_on_walk = is_change[:, walk]  # [n_axes, n_boxes]
@@ -530,11 +541,12 @@ def first_changes(answer, case, low, high, rng, n_samples):
     coordinate = np.zeros(n_boxes, dtype=np.int64)
     changing = np.flatnonzero(axis >= 0)  # the boxes with a change
     if len(changing):
+        # step a of a walk leads from its point number a to its point number a + 1
         axis_of_change = axis[changing]
         walk_of_change = walk[changing]
-        before = points[axis_of_change, walk_of_change]  # the point before the step
-        old = tokens[axis_of_change, walk_of_change]  # the answer at this point
-        after = points[axis_of_change + 1, walk_of_change]  # the point after the step
+        before = points[axis_of_change, walk_of_change]
+        old = tokens[axis_of_change, walk_of_change]  # the answer at the point before the step
+        after = points[axis_of_change + 1, walk_of_change]
         coordinate[changing] = coordinate_of_change(
             answer, case[changing], before, old, axis_of_change, after)
     return axis, coordinate
@@ -558,7 +570,7 @@ def coordinate_of_change(answer, case, before, old, axis, after):
         point[each, axis] = coordinate
         return (answer(case, point) == old).all(axis=1)
 
-    # bisection: the answer is old at `below`, and not old at `above`
+    # bisection, in all steps at once: the answer is old at `below`, and not old at `above`
     below = before[each, axis]
     above = after[each, axis]
     while (above - below > 1).any():
@@ -650,11 +662,24 @@ def weight_per_text(toy, texts, weight, n_toys, V):
     texts          [n, m]
     """
     m = texts.shape[1]
-    place_values = V ** np.arange(m - 1, -1, -1)  # V^(m - 1), .., V, 1
-    number = texts @ place_values
-    # toy j has the bins from j V^m on, one for each text
-    bins = toy * V**m + number
-    return np.bincount(bins, weight, n_toys * V**m).reshape(n_toys, V**m)
+    n_possible = V**m
+    exponents = np.arange(m)[::-1]  # m - 1, .., 1, 0
+    number = texts @ V**exponents
+    # the bins of toy 0, one per possible text, are followed by the bins of toy 1, and so on
+    first_bin = toy * n_possible
+    weights = np.bincount(first_bin + number, weight, minlength=n_toys * n_possible)
+    return weights.reshape(n_toys, n_possible)
+
+
+def with_next_token(texts, rows):
+    """Return the distribution of texts with one more token, drawn from rows. [n_toys, n V]
+
+    texts    [n_toys, n], a distribution in the order of weight_per_text
+    rows     [n_toys, n, V], the distribution of the token after each text
+    """
+    longer = texts[..., None] * rows  # [n_toys, n, V]
+    # text number i and token j make text number i V + j, the place of [i, j] in a flat array
+    return longer.reshape(len(texts), -1)
 
 
 def distributions(cases, written):
@@ -678,13 +703,13 @@ def distributions(cases, written):
     row_after = cases.target[:, :1]  # [n_toys, n_texts, V]: the target's row after each text
     for m in range(1, cases.K + 2):
         # rounds that wrote fewer than m tokens: the target's row gives token number m
-        completed = (came[..., None] * row_after).reshape(n_toys, V**m)
+        completed = with_next_token(came, row_after)
         # rounds that wrote exactly m tokens
         is_whole = n_tokens == m
         whole = weight_per_text(toy[is_whole], written.tokens[is_whole, :m],
                                 written.weight[is_whole], n_toys, V)
         came = completed + whole
-        should = (should[..., None] * row_after).reshape(n_toys, V**m)
+        should = with_next_token(should, row_after)
         # text number i ends with token i % V; row 1 + token of a model follows this token
         last_token = np.arange(V**m) % V
         row_after = cases.target[:, 1 + last_token]
@@ -694,7 +719,8 @@ def distributions(cases, written):
 def starts_of(texts, V, m):
     """Return the distribution of the first m tokens of texts. [.., V ** m]"""
     # texts with the same first m tokens have consecutive numbers, so they form a row
-    by_start = texts.reshape(*texts.shape[:-1], V**m, -1)
+    other_axes = texts.shape[:-1]
+    by_start = texts.reshape(*other_axes, V**m, -1)
     return by_start.sum(axis=-1)
 
 
@@ -712,7 +738,7 @@ def most_tokens(cases):
     """
     each = np.arange(len(cases.weight))
     share = np.ones(len(each))
-    tokens = np.ones(len(each))
+    tokens = np.ones(len(each))  # the last token of each round; the shares are added
     for t in range(cases.K):
         guess = cases.guesses[:, t]
         is_guess = guess >= 0
@@ -736,12 +762,12 @@ def too_many_tokens(cases, written, margin):
     toy = int((per_round - most).argmax())
     if per_round[toy] <= most[toy] + margin:
         return []
-    return [f"more tokens per round than any lossless test of one chain: {per_round[toy]:.4g} on a "
-            f"toy where the most is {most[toy]:.4g}"]
+    return [f"more tokens per round than any lossless test of one chain: {per_round[toy]:.4g} "
+            f"on a toy where the most is {most[toy]:.4g}"]
 
 
 def likeliest_round(cases, written, toy, start):
-    """Return the number of the likeliest round on this toy that begins with `start`, or None."""
+    """Return the number of this toy's likeliest round that begins with `start`, or None."""
     has_start = (written.tokens[:, : len(start)] == start).all(axis=1)
     wrote_it = has_start & (cases.toy[written.case] == toy)
     if not wrote_it.any():
@@ -755,11 +781,11 @@ def first_fault(cases, came, should, m, toy, written):
     The token is the last of m tokens with which texts begin. These m tokens are the start whose
     probability exceeds the target's by the most.
     """
-    shape = [cases.V] * m  # one axis per token of a start
+    shape = [cases.V] * m  # one axis per token of a start, so an index is a start
     came = starts_of(came[toy], cases.V, m).reshape(shape)
     should = starts_of(should[toy], cases.V, m).reshape(shape)
-    start = np.unravel_index(np.argmax(came - should), shape)
-    start = [int(token) for token in start]
+    number = np.argmax(came - should)
+    start = [int(token) for token in np.unravel_index(number, shape)]
     position = m - 1
     before = start[:-1]
     token = start[-1]
@@ -817,9 +843,9 @@ def report_on(cases, differ, margin, method, written, is_enumerated):
     n_tokens = (written.tokens >= 0).sum(axis=1)
     per_round = float(n_tokens @ written.weight / cases.n_toys)
     padding = "" if cases.padding else "no padding, "
-    summary = (f"total variation {distance:.2g} from the target's distribution, {per_round:.4g} "
-               f"tokens per round (K = {cases.K}, V = {cases.V}, {padding}{method}"
-               f"{READ_FORMS[cases.form]})")
+    summary = (f"total variation {distance:.2g} from the target's distribution, "
+               f"{per_round:.4g} tokens per round (K = {cases.K}, V = {cases.V}, "
+               f"{padding}{method}{READ_FORMS[cases.form]})")
 
     difference = first_different_length(cases, came, should, differ)
     if difference is None:
@@ -878,6 +904,7 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
         if boxes is None:  # the verifier does not compare uniforms with thresholds
             return check_by_sampling(verify, 100_000, K, V, dtype, asarray, padding, rows,
                                      pass_uniforms=True)
+        # the answer is constant on a box, so one point shows it: the middle, rounded down
         case, low, high = boxes
         tokens = repeated(answer, case, (low + high) // 2, rng)
     except Refused as error:
@@ -887,7 +914,7 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     method = f"{len(case):,} boxes"
     if len(case) == n_cases:  # no case was cut
         method = "the same for all uniforms"
-    # the report shows four decimals, so it does not matter that the calls had this rounded down
+    # the middles as uniforms; the report shows four decimals, so rounding down does not matter
     middle = (low + high) / 2 / 2.0**bits
     written = Written(case, tokens, cases.weight[case] * volume, middle)
 
@@ -914,19 +941,20 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
     Each toy gets an equal part of the n rounds, n_each. A right verifier is called wrong with a
     probability of at most `false_alarm`:
 
-     1. Let p be the target's probability of a start of a text, and f its frequency in the rounds
-        of a toy. An event is that f is too high for this start on this toy, or too low.
+     1. Let p be the target's probability of a start of a text, and f its frequency in the
+        rounds of a toy. An event is that f is too high for this start on this toy, or too low.
      2. By Hoeffding (1963) Theorem 1, f reaches a value a above p with a probability of at most
         exp(-n_each KL(a, p)), and likewise a value a below p.
      3. So KL(f, p) > limit has a probability of at most exp(-n_each limit) for each event.
-     4. The limit is log(n_events / false_alarm) / n_each. Each event then has a probability of at
-        most false_alarm / n_events, and all events together of at most false_alarm.
+     4. The limit is log(n_events / false_alarm) / n_each. Each event then has a probability of
+        at most false_alarm / n_events, and all events together of at most false_alarm.
     """
     cases = Cases(K, V, dtype, asarray, padding, rows)
     n_each = whole_number("n", n, cases.n_toys) // cases.n_toys
     rng = np.random.default_rng(seed)
     # two events, too high and too low, for each toy and each start of 1 .. K + 1 tokens
-    n_events = 2 * cases.n_toys * sum(cases.V**m for m in range(1, cases.K + 2))
+    n_starts = sum(cases.V**m for m in range(1, cases.K + 2))
+    n_events = 2 * cases.n_toys * n_starts
     limit = np.log(n_events / false_alarm) / n_each
 
     def differ(f, p):
@@ -955,7 +983,7 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
 
 
 def kl(f, p):
-    """Return the Kullback-Leibler divergence of coins with probabilities f from coins with p."""
+    """Return KL(f, p), the divergence of a coin with probability f from a coin with p."""
     # a term is 0 where its first factor is 0 (up to rounding), whatever its logarithm is
     with np.errstate(divide="ignore", invalid="ignore"):
         heads = np.where(f > 1e-12, f * np.log(f / p), 0)
@@ -1093,8 +1121,8 @@ class Program:
         try:
             answer = self.answers.get(timeout=max(seconds, 0))
         except queue.Empty:
-            raise self.refused(f"has not printed a line within {self.seconds:g} seconds (does it "
-                               "flush its output after each line?) for", line) from None
+            raise self.refused(f"has not printed a line within {self.seconds:g} seconds (does "
+                               "it flush its output after each line?) for", line) from None
         if answer is None:
             self.end()  # end() waits for the process, so its exit status is known below
             raise self.refused(f"ended with status {self.process.returncode} instead of an "
@@ -1148,7 +1176,8 @@ def verifier_of_file(path):
 
     names_of_options = [*inspect.signature(check).parameters][1:]  # all parameters but `verify`
     if not isinstance(options, dict) or not set(options) <= set(names_of_options):
-        raise ValueError(f"need a dict OPTIONS with keys of {names_of_options}, got {options!r}")
+        raise ValueError(f"need a dict OPTIONS with keys of {names_of_options}, "
+                         f"got {options!r}")
     return verify, options
 
 
@@ -1171,9 +1200,10 @@ def report_on_program(words, sampling=False, seconds=SECONDS, **options):
 def parser_of_words():
     """Return the parser of the command line."""
     description = " ".join(__doc__.split("\n\n")[:2])  # the first two lines of the file's text
-    parser = OneLineParser(PROGRAM, description=description, allow_abbrev=False,
-                    epilog="Exit status: 0 exact (with --sampling: no fault found), 1 not exact, "
-                           "2 not known or not checked.")
+    parser = OneLineParser(
+        PROGRAM, description=description, allow_abbrev=False,
+        epilog="Exit status: 0 exact (with --sampling: no fault found), 1 not exact, "
+               "2 not known or not checked.")
     parser.add_argument("file", nargs="?", metavar="FILE.py",
                         help="a Python file with a function verify, and optionally a "
                         "dict OPTIONS")
@@ -1186,7 +1216,8 @@ def parser_of_words():
     program.add_argument("--sampling", action="store_true", default=None,
                          help="give lines without uniforms: the program draws its own numbers")
     program.add_argument("--seconds", type=float,
-                         help=f"time limit for the start and {LINES} lines (default {SECONDS:g})")
+                         help=f"time limit for the start and {LINES} lines "
+                         f"(default {SECONDS:g})")
     program.add_argument("--command", nargs=argparse.REMAINDER,
                          help="the program with all its arguments")
     return parser

@@ -11,14 +11,15 @@
 The file does not store whole rows. Row t of both models is reduced to V = 68 columns, which are
 chosen for this position alone:
 
- 1. Each of 64 columns is one token: guess t, and the tokens that are most probable in the draft's
-    or the target's row t.
- 2. Each of the last four columns is a sum over all other tokens whose p_target / p_draft is in one
-    range. The ranges are up to 1, from 1 to 2, from 2 to 4, and above 4.
+ 1. The first 64 columns are single tokens: guess t, and the tokens that are most probable in
+    the draft's or the target's row t.
+ 2. The last four columns are sums over the other tokens. The first of them sums the tokens
+    whose p_target / p_draft is up to 1; the others sum from 1 to 2, from 2 to 4, and above 4.
 
 So a guess keeps its probabilities. The sum of min(p_draft, p_target) is the same as with whole
-rows, because in each range the same row has the minimum for all tokens. Other sums can differ a
-little, such as block's sum of max(share * p_target - p_draft, 0).
+rows: in the range up to 1 the minimum of every token is p_target, and in the other ranges it is
+p_draft. Other sums can differ a little, such as block's sum of max(share * p_target - p_draft,
+0).
 
 The file stores float16; `read` divides each row by its sum in float64.
 
@@ -82,6 +83,7 @@ def reduced(guesses: list[int], p_draft: np.ndarray, p_target: np.ndarray) -> Ch
     target_out = []
     for guess, draft, target in zip(guesses, p_draft, p_target):
         columns, ranges = columns_of(guess, draft, target)
+        # columns are tokens now, so the number of the guess's column is the guess
         guesses_out.append(columns.index(guess))
         draft_out.append(in_columns(draft, columns, ranges))
         target_out.append(in_columns(target, columns, ranges))
@@ -110,6 +112,7 @@ def read(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
         p_draft = stored["p_draft"].astype(np.float64)  # [n, K, V]
         p_target = stored["p_target"].astype(np.float64)  # [n, K + 1, V]
         on_whole_rows = stored["on_whole_rows"]
+    # float16 has rounded the rows, so each is divided by its sum
     p_draft /= p_draft.sum(axis=-1, keepdims=True)
     p_target /= p_target.sum(axis=-1, keepdims=True)
     return list(zip(guesses, p_draft, p_target)), on_whole_rows
@@ -120,10 +123,11 @@ def read(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
 def tokens_of(verify: Test, chains: list[Chain]) -> tuple[list, str]:
     """Return the tokens of a verifier in each round, and in words how they were found."""
     rounds = [partial(verify, *chain) for chain in chains]  # functions of rng
-    # until it is closed, an unfinished enumeration forbids the generator that is made below
+    # the first round's outcomes are counted, up to MOST + 1. `closing` ends the enumeration
+    # there; while it lasts, it forbids other generators, and default_rng is called below
     with contextlib.closing(paths(rounds[0])) as outcomes:
-        n_outcomes = len(list(islice(outcomes, MOST + 1)))  # MOST + 1 if there are more than MOST
-    if n_outcomes <= MOST:
+        first_outcomes = list(islice(outcomes, MOST + 1))
+    if len(first_outcomes) <= MOST:
         expected = [expectation(one_round, len) for one_round in rounds]
         return expected, "every outcome is enumerated"
     rng = np.random.default_rng(0)

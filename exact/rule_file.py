@@ -1,13 +1,17 @@
 """Read a rule, the guess and the test of a round, from a file of yours: FILE.py.
 
-FILE.py defines one of these. If it defines several, only the first in this order is read:
+FILE.py defines a rule in one of three ways. If it has several, only the first one is read:
 
-    DECODER                                                         as a file of variants/
-    step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens    a whole round, or a Round
-    verify and guess, or one of the two:
-        verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens    like speculative.verify
-        guess(x, k, rng, draft) -> up to k guesses, their rows          like speculative.guess
+ 1. DECODER is the entry of a decoder, as at the end of a file of variants/.
+ 2. A function step is a whole round. It returns tokens, or a Round of speculative.py:
 
+        step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens
+
+ 3. Functions verify and guess are the test and the guess of a round. A file may define one of
+    them; the other one is then speculative.py's:
+
+        verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens
+        guess(x, k, rng, draft) -> up to k guesses, their rows
 exact/judge.py enumerates such a rule, exact/rules compares it with the register, and
 demo/own.py runs it with real models. RuleError is raised for a file that is refused.
 """
@@ -59,6 +63,7 @@ def rule_of(defined: dict[str, Any]) -> FileRule:
         if not isinstance(defined["DECODER"], Decoder):
             raise RuleError("need a DECODER with a test, as in variants/registry.py")
         return FileRule(decoder=defined["DECODER"])
+    # a name that is no function, as in verify = None, counts as not defined
     functions = {name: defined[name] for name in ARGUMENTS if callable(defined.get(name))}
     if not functions:
         raise RuleError("need a function verify, guess or step in it, or a DECODER")
@@ -79,6 +84,7 @@ def check_arguments(name: str, function: Callable) -> None:
     # a verify over arrays of rounds has uniforms instead of rng
     if [*signature.parameters][-1:] == ["uniforms"]:
         raise RuleError("for a verify over arrays: python -m exact.oracle FILE.py")
+    # bind() raises TypeError if a call with these arguments would; their values do not matter
     try:
         signature.bind(*needed)
     except TypeError:

@@ -28,11 +28,14 @@ TENTHS = {
 def markov(rows: Sequence[Sequence]) -> Model:
     """Return the model whose row after a text is the row of the text's last token.
 
-    >>> markov(["154", "433", "118"])([2, 0])[-1].tolist() == [Fraction(n, 10) for n in (1, 5, 4)]
-    True
+    >>> model = markov(["154", "433", "118"])
+    >>> [str(p) for p in model([2, 0])[-1]]  # the row after token 0
+    ['1/10', '1/2', '2/5']
     """
-    # row_of[token]: the row after this token
-    row_of = [np.array([Fraction(int(digit), 10) for digit in row], dtype=object) for row in rows]
+    def fractions(digits):
+        return np.array([Fraction(int(digit), 10) for digit in digits], dtype=object)
+
+    row_of = [fractions(row) for row in rows]  # row_of[token] is the row after this token
 
     def rows_after(ids, n_last=1):
         # the last row follows all of ids, and the row before it follows ids[:-1]
@@ -55,6 +58,7 @@ def mapped(model: Model, function: Callable) -> Model:
 
 def one_hot(token: Any, n_vocab: int = N_VOCAB) -> np.ndarray:
     """Return the row in which the token has probability 1, on Fractions."""
+    # int() makes 1 of a comparison that holds, and 0 of all others
     return np.array([Fraction(int(i == token)) for i in range(n_vocab)], dtype=object)
 
 

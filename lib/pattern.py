@@ -1,4 +1,4 @@
-"""Tell which tokens a pattern allows after a text: a regular expression, JSON schema or grammar.
+"""Return the tokens that a regular expression, JSON schema or grammar allows after a text.
 
     pattern    Pattern(grammar, encoder, n_prompt): the tokens after the prompt have to fit it
     ids        the whole text, prompt included; a guess may be among the last tokens
@@ -184,7 +184,7 @@ class Pattern:
         token of the vocabulary may follow, or the pattern is too complex.
         """
         new = list(ids[self.n_prompt :])
-        # The target asks for masks that the draft has asked for, and that are kept.
+        # The target asks for masks that the draft has asked for before. These masks are kept.
         is_read = self.read[: len(new)] == new  # masks[len(new)] then belongs to these tokens
         kept = self.masks[len(new)] if is_read else None
         if kept is not None:

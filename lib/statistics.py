@@ -14,8 +14,8 @@ How surprising is a frequency? Let p be the probability of an event.
 (3) Let L = log(2 n_events / false_alarm), and f the frequency. KL(f, p) grows with the distance
     of f from p. So of the frequencies above p, those from some f on have n KL(f, p) > L. By (1)
     one of these occurs with a probability of at most exp(-L).
-(4) By (2) the same holds below p. Together n KL(f, p) > L has a probability of at most 2 exp(-L),
-    which is false_alarm / n_events.
+(4) By (2) the same holds below p. Together n KL(f, p) > L has a probability of at most
+    2 exp(-L), which is false_alarm / n_events.
 (5) So any of n_events frequencies has n KL(f, p) > L with a probability of at most false_alarm.
 """
 

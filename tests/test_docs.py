@@ -157,13 +157,6 @@ def example(text, word):
                 if word in block)
 
 
-def test_the_toy_gives_the_targets_distribution():
-    *setup, question, comment = example(README, "import law").strip().split("\n")
-    exec("\n".join(setup), names := {})
-    assert comment.startswith("# {0: 0.2, 1: 0.3, 2: 0.5}")
-    assert eval(question.split("  #")[0], names) == pytest.approx({0: 0.2, 1: 0.3, 2: 0.5})
-
-
 def test_the_short_list_of_packages_is_all_that_the_main_job_needs():
     short = set(re.search(r"^pip install ([^-#\n]*)", README, re.MULTILINE)[1].split())
     whole = {re.match(r"[\w-]+", line)[0] for line in REQUIREMENTS}

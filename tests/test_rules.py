@@ -280,7 +280,7 @@ def test_the_closer_the_draft_the_more_texts_show_a_fault(parts, texts, monkeypa
 def test_the_erratum_of_clay_has_its_distances():
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     one, three = (distance("ratio test, then a draw from the target", "A", K) for K in (1, 3))
-    assert f"{float(one):.4f} from the target's distribution with one guess" in page
+    assert f"the total variation is {float(one):.4f} with one guess" in page
     assert f"and {float(three):.4f} with three guesses" in page
 
 

@@ -2,9 +2,9 @@
 
     p_target, p_draft   the two distributions at one position, [n_vocab]
     TV                  their total variation distance, 1 - sum(min(p_target, p_draft))
-    match               independent draws                     variants/match.py, with drawn guesses
-    inverse             one uniform, two inverse functions    variants/coupled.py, with inverse
-    race                one race at two vectors of speeds     variants/coupled.py, with race
+    match               independent draws               variants/match.py, with drawn guesses
+    inverse             one uniform, two inverses       variants/coupled.py, with inverse
+    race                one race at two speed vectors   variants/coupled.py, with race
 
 The ratio test reaches 1 - TV, which no coupling exceeds (theory/speedup.py, acceptance_rate).
 The race reaches at least (1 - TV) / (1 + TV) for all rows. If each model draws without the
@@ -42,9 +42,11 @@ def inverse_agreement(p_target: ArrayLike, p_draft: ArrayLike) -> float:
     that is moved to a neighbour than if they differ by equal mass that is moved further:
 
     >>> row = np.array([0.4, 0.3, 0.3])
-    >>> round(float(inverse_agreement(row, np.array([0.3, 0.4, 0.3]))), 4)  # .1 moved by one token
+    >>> moved_by_one = np.array([0.3, 0.4, 0.3])  # .1 of the mass
+    >>> round(float(inverse_agreement(row, moved_by_one)), 4)
     0.9
-    >>> round(float(inverse_agreement(row, np.array([0.3, 0.3, 0.4]))), 4)  # .1 moved by two
+    >>> moved_by_two = np.array([0.3, 0.3, 0.4])
+    >>> round(float(inverse_agreement(row, moved_by_two)), 4)
     0.8
     """
     # a uniform between start[i] and end[i] draws token i
@@ -66,12 +68,13 @@ def race_agreement(p_target: ArrayLike, p_draft: ArrayLike) -> float:
 
     1. Runner i wins the target's race if E_j / p_j >= E_i / p_i for all j, which means
        E_j >= E_i p_j / p_i.
-    2. Runner i wins both races if E_j >= E_i m_ij for all j, with m_ij = max(p_j / p_i, q_j / q_i).
-    3. Given E_i, this has probability exp(-E_i sum_j m_ij), with the sum over all j except i. Its
-       mean over E_i is 1 / (1 + that sum), which is 1 / sum_j m_ij over all j, because m_ii is
-       1.
-    4. Sort the runners so that p / q falls. If j comes before i, then p_j / q_j >= p_i / q_i, so
-       p_j / p_i >= q_j / q_i, and m_ij is p_j / p_i. If j comes after i, m_ij is q_j / q_i.
+    2. Runner i wins both races if E_j >= E_i m_ij for all j, where m_ij is the larger of
+       p_j / p_i and q_j / q_i.
+    3. Let S be the sum of m_ij over all j except i. Given E_i, step 2 has probability
+       exp(-E_i S). The mean of this probability over E_i is 1 / (1 + S). It is 1 / sum_j m_ij
+       over all j, because m_ii is 1.
+    4. Sort the runners so that p / q falls. If j comes before i, then p_j / q_j >= p_i / q_i.
+       So p_j / p_i >= q_j / q_i, and m_ij is p_j / p_i. If j comes after i, m_ij is q_j / q_i.
     5. So sum_j m_ij = (p_1 + .. + p_i) / p_i + (q_(i + 1) + .. + q_n) / q_i.
 
     >>> p_target, p_draft = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.25, 0.5])  # TV 0.25

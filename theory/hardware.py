@@ -41,10 +41,11 @@ def pass_latency(n_weights: float, n_bytes: float, bandwidth: float, flop_rate: 
 
 
 def crossover_batch(n_bytes: float, bandwidth: float, flop_rate: float) -> float:
-    """Return the number of rows at which arithmetic takes as long as memory; more rows cost time.
+    """Return the number of rows at which arithmetic takes as long as memory.
 
-    This batch is n_bytes * flop_rate / (2 * bandwidth). The published 161 (Timbers 2023) is for
-    an A100 of 80 GB in float16. (Erratum: the source's memory term has an extra factor 2.)
+    More rows take more time. This batch is n_bytes * flop_rate / (2 * bandwidth). The published
+    161 (Timbers 2023) is for an A100 of 80 GB in float16. (Erratum: the source's memory term
+    has an extra factor 2.)
 
     >>> int(crossover_batch(n_bytes=2, bandwidth=1935e9, flop_rate=312e12))
     161
@@ -89,7 +90,8 @@ def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
     FLOP per byte, because a multiply-add is 2 FLOP and an element is 2 bytes. (Erratum: scores
     are divided by sqrt(H), not sqrt(D).)
 
-    >>> L, D = 1023, 1600
+    >>> L = 1023
+    >>> D = 1600
     >>> intensity_table(L, 0, D, 25)["Q = x W_Q"][1] == L * D / (2 * L + D)
     True
     >>> intensity_table(1, L, D, 25)["Q = x W_Q"][1] == D / (2 + D)
@@ -132,11 +134,11 @@ def pass_flops(hparams: dict, n_new: int = 1, n_past: int = 0, n_last: int = 1) 
 
 
 def pass_bytes(hparams: dict, n_new: int = 1, n_past: int = 0, n_bytes: float = 4) -> float:
-    """Return the least number of bytes that one pass moves, if activations stay in the processor.
+    """Return the least number of bytes that one pass moves.
 
-    The pass reads each parameter once, but of wpe only the rows of the new tokens. It reads the
-    cache of n_past tokens, and writes the cache of n_new tokens. Speculation pays because five
-    rows move hardly more bytes than one:
+    Activations are assumed to stay in the processor. The pass reads each parameter once, but of
+    wpe only the rows of the new tokens. It reads the cache of n_past tokens, and writes the
+    cache of n_new tokens. Speculation pays because five rows move hardly more bytes than one:
 
     >>> hparams = GPT2_SIZES["1558M"]
     >>> round(pass_bytes(hparams, n_new=5, n_past=100) / pass_bytes(hparams, 1, 100), 4)

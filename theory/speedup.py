@@ -105,7 +105,7 @@ def operations_factor(alpha: float, K: int, c_hat: float) -> float:
 
 
 def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> int:
-    """Return the K of the largest `walltime_improvement`; 0 if no K is faster than plain decoding.
+    """Return the K of the largest `walltime_improvement`; 0 is plain decoding.
 
     Of several best K the smallest is returned. `pass_cost[K]` is the measured cost of K + 1
     rows in units of one row, so `pass_cost[0]` is 1. Every K of the list is tried; without the
@@ -121,6 +121,7 @@ def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> 
     if pass_cost is None:
         pass_cost = [1] * 101
     speedups = [walltime_improvement(alpha, K, c, cost) for K, cost in enumerate(pass_cost)]
+    # K = 0 has the speed-up 1, so it is returned if no K is faster
     return speedups.index(max(speedups))  # of equal maxima `index` returns the first
 
 
@@ -216,9 +217,10 @@ def main(argv=None):
     if len(costs) == 1:
         costs = costs * 8  # the number holds for 2 to 9 rows
     pass_cost = [1.0, *costs]  # of 1, 2, 3, .. rows
-    rows = [[K, f"{expected_tokens(alpha, K):.2f}",
-             f"{walltime_improvement(alpha, K, args.c, cost):.2f}"]
-            for K, cost in enumerate(pass_cost)]
+    rows = []
+    for K, cost in enumerate(pass_cost):
+        speedup = walltime_improvement(alpha, K, args.c, cost)
+        rows.append([K, f"{expected_tokens(alpha, K):.2f}", f"{speedup:.2f}"])
     best = best_K(alpha, args.c, pass_cost)
     needed = needed_alpha(args.c, pass_cost)
     enough = "no alpha is enough" if needed is None else f"alpha must exceed {needed:.2f}"

@@ -37,6 +37,7 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     args = parser.parse_args(argv)
     path = args.path
+    # Everything is checked before the weights are loaded, which takes long.
     if args.format == "gguf" and args.dtype == "float64":
         raise ValueError("GGUF files cannot store float64: choose --dtype float32 or float16")
     if args.format == "gguf" and path.is_dir():

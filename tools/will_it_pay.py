@@ -89,6 +89,7 @@ def load_models(args: Namespace) -> tuple[Tokenizer | None, Target, Target]:
     """Return (encoder, draft, target); the encoder is None if the weights are random."""
     names = (args.draft, args.target)
     if args.random:
+        # No file is read: the time of a pass does not depend on the values of the weights.
         check_random(args, names)
         products.set_backend(args.backend)
         encoder = None
@@ -129,10 +130,10 @@ def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list
         texts = list(ids_of_file(args.prompts, encoder))
     else:
         texts = [encoder.encode(opening) for opening in OPENINGS]
-    longest = max(map(len, texts), default=0)
+    longest = max(map(len, texts), default=0)  # in tokens; 0 without a prompt
     if longest == 0:
-        raise ValueError(f"--prompts {args.prompts} contains only blank lines: write one prompt "
-                         "per line")
+        raise ValueError(f"--prompts {args.prompts} contains only blank lines: write one "
+                         "prompt per line")
     if longest + args.N > n_ctx:
         raise ValueError(f"the longest prompt has {longest} tokens, and --N {args.N} more do "
                          f"not fit in n_ctx = {n_ctx}: choose a smaller --N or shorter prompts")
@@ -142,8 +143,9 @@ def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list
 def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
     """Yield the ids of each line that is not blank: text or JSON, as main.py reads it."""
     with opened_prompts(str(path)) as file:
-        for i, line in enumerate(prompt_lines(file, str(path)), 1):
+        for i, line in enumerate(prompt_lines(file, str(path)), 1):  # lines count from 1
             try:
+                # main.py writes an error for a blank line. Here it is skipped.
                 if line.strip():
                     yield ids_of_line(prompt_of_line(line), encoder)
             except ValueError as error:
@@ -165,18 +167,19 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     def builder_of(name, **flags):
         return builder(name, flags, temperature, costs=costs)
 
-    # (b) A race of a single decoder, with the longest rounds, counts accepted guesses by position.
+    # (b) A race of a single decoder, with the longest rounds, counts accepted guesses by
+    # position.
     longest = {"longest": builder_of("speculative", K=MOST_GUESSES)}
     runs = race(draft, target, longest, texts, args.N, repeats=1)["longest"]
     counts = counts_of_race(runs, MOST_GUESSES)
-    # (c) Acceptance and costs predict the speed-up of every K. The line of position K in the table
-    # shows the prediction for rounds of K guesses.
+    # (c) Acceptance and costs predict the speed-up of every K. The line of position K in the
+    # table shows the prediction for rounds of K guesses.
     positions = position_figures(counts)
     predicted = speedups_of_counts(counts, costs)
     for place, predicted_gain in zip(positions, predicted.values()):
         place["predicted"] = predicted_gain
     # (d) The K with the best predictions race against plain decoding and the other decoders.
-    best_Ks = sorted(predicted, key=lambda K: predicted[K]["speedup"])[-CHAINS:]
+    best_Ks = sorted(predicted, key=lambda K: predicted[K]["speedup"])[-CHAINS:]  # best last
     chains = {f"--K {K}": K for K in sorted(best_Ks)}
     others = other_builders(args, builder_of, target)
     builders = {"plain": builder_of(None),
@@ -259,7 +262,7 @@ def all_figures(args: Namespace) -> dict:
         # Disturbed costs contradict each other, so nothing is predicted from them.
         elif not disturbance(costs):
             figures["given"] = {f"Acceptance {alpha}": predicted_speedups(costs, alpha)
-                              for alpha in ALPHAS}
+                                for alpha in ALPHAS}
     return figures
 
 
@@ -340,6 +343,7 @@ def case_table(case: dict) -> str:
                 for name, row in case["rows"].items()]
         return markdown_table(["decoder", "predicted", "measured (slowest - fastest run)",
                                "tokens/pass"], rows)
+    # Plain decoding is the unit of speed-ups, and has one token per pass.
     rows = [["plain decoding", "-", "1.00", "1.00", *shares_of_time(case["plain"]["time"])]]
     for name, row in case["rows"].items():
         rows.append([name, number(row.get("predicted")), with_interval(row["speedup"], row),
@@ -384,6 +388,7 @@ def main(argv=None):
     add("--out", type=Path, metavar="FILE.html", help="also write the answer as a page with "
         "pictures; with --show, the page shows the figures in that file")
     args = parser.parse_args(argv)
+    # check_random refuses flags that are given, even with the value of their default.
     args.given = flags_given(sys.argv[1:] if argv is None else argv)
     return command.run("will_it_pay", args, all_figures, paragraphs, page_of=pay_page_text)
 

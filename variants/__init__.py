@@ -42,7 +42,7 @@ DECODERS: Mapping[str, Decoder] = Registry()
 
 
 def entry_of(name):
-    """Return the entry of a decoder's name, or an entry as it is; ValueError for other names."""
+    """Return the entry of a decoder's name, or an entry as it is; ValueError if unknown."""
     if isinstance(name, Decoder):
         return name
     if name not in DECODERS:
@@ -60,8 +60,8 @@ def build(name, models, given=()):
     entry = entry_of(name)
     flags = entry.settings(dict(given))
     if entry.greedy and not models.is_greedy:
-        raise ValueError(f"--decoder {entry.name} needs --temperature 0, because it is greedy; got "
-                         f"{models.sampling['temperature']}")
+        raise ValueError(f"--decoder {entry.name} needs --temperature 0, because it is greedy; "
+                         f"got {models.sampling['temperature']}")
     entry.check_needs(flags, models.offered, "the models given do not offer it")
     if entry.needs_costs(flags):
         if models.costs is None:

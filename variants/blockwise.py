@@ -5,7 +5,7 @@ in particular of Medusa. The heads guess one chain of their best tokens, and dec
 
     here          Stern et al. (2018)
     guesses[t]    the best token of head t, which is p_(t + 2) in the paper; p_1 is the target
-    n + 1         k-hat, the length of the accepted block: n guesses, and the target's best token
+    n + 1         k-hat, the length of the accepted block: n guesses and the target's best token
     top_k         the top-k selection criterion of Sec. 5.1 (1: exact)
     minimum       l, the minimum block size of Sec. 5.3 (1: exact): the fewest tokens per round
 

@@ -49,8 +49,9 @@ def build(models: Models,
               "more confident model decides, at 1 the draft alone; values below -1 are "
               "lossless")] = 0.0
           ) -> Step:
-    """Return the papers' own step for the target pi; the rule compares rows at temperature 1."""
-    draft, target = models.warm.draft_rows, models.warm.target_rows
+    """Return the papers' own step for the target pi; rows are compared at temperature 1."""
+    draft = models.warm.draft_rows
+    target = models.warm.target_rows
 
     def cascaded(ids, n_last):
         pi = cascade(draft(ids, n_last), target(ids, n_last), price)

@@ -7,10 +7,10 @@ Adds to speculative.py: guesses without a draft, from the target's own rows of t
 
 1. Greedy decoding solves K equations, y = F(y). The greedy text is their only solution: y_1
    follows from x, y_2 from x and y_1, and so on.
-2. Jacobi's method solves them by steps y <- F(y), which compute all positions from the values of
-   the previous step (their Alg. 1). One pass over x and y is one step.
-3. F(y)_t is greedy text if y_1 .. y_(t - 1) are. If y_t equals F(y)_t, y_t is greedy text too, and
-   the same holds one position later. So F(y) is greedy text up to and including the first
+2. Jacobi's method solves them by steps y <- F(y), which compute all positions from the values
+   of the previous step (their Alg. 1). One pass over x and y is one step.
+3. F(y)_t is greedy text if y_1 .. y_(t - 1) are. If y_t equals F(y)_t, y_t is greedy text too,
+   and the same holds one position later. So F(y) is greedy text up to and including the first
    position where y and F(y) differ. At temperature 0 `verify` appends exactly these tokens.
 4. The later tokens of F(y) are the next guesses. K tokens take at most K passes, because each
    pass fixes at least one more token.

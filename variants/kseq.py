@@ -1,22 +1,25 @@
 """Sun et al. (2023), "SpecTr: ... Decoding via Optimal Transport", K-SEQ. Lossless.
 
-Adds to tree.py: a different test for several guesses of one position, drawn independently from
-one row. tree.py's test spends the target's mass greedily on the first guess. Here every guess
-passes with the same, smaller probability min(1, p_target / (rho p_draft)), and the probability
-that at least one guess passes is larger.
+Adds to tree.py: a different test for several guesses of one position, which are drawn
+independently from one row. tree.py's test accepts the first guess as often as it can, and later
+guesses less often. Here every guess passes with the same probability, min(1, p_target / (rho
+p_draft)). In the tables of benchmarks/RESULTS.md, a guess of the position is then accepted at
+least as often as by tree.py's test.
 
     m         guesses for this position (k in the paper), all drawn from p_draft
     rho       in [1, m]: the divisor of the ratio
     beta      the probability that one guess passes: sum of min(p_draft, p_target / rho)
 
-1. A guess is a certain token and passes with probability min(p_draft, p_target / rho) of the
-   token (`shared`).
-2. The guesses are tested in turn until one passes. Guess i, counted from 0, is tested with
-   probability (1 - beta)^i. So (1 - (1 - beta)^m) / beta guesses are tested on average.
-3. The product of both is the probability that the token is accepted. It must not exceed the
-   token's p_target. This holds for every token if the mean in 2. is at most rho, that is, if
-   1 - (1 - beta)^m <= rho beta (`find_rho`).
-4. After m rejections the token is drawn from what p_target has left (`left_over`).
+1. For each token, a guess is this token and passes with probability min(p_draft, p_target /
+   rho) (`shared`).
+2. The guesses are tested one after another until one passes. Guess i, counted from 0, is tested
+   if the i guesses before it have failed, with probability (1 - beta)^i. So on average
+   (1 - (1 - beta)^m) / beta guesses are tested.
+3. The product of 1. and 2. is the probability that the token is accepted. It must not exceed
+   the token's p_target. This holds for every token if the mean in 2. is at most rho, that is,
+   if 1 - (1 - beta)^m <= rho beta (`find_rho`).
+4. If all m guesses fail, the token is drawn from the residual of p_target and the product in 3.
+   (`left_over`).
 """
 
 from functools import partial
@@ -49,7 +52,7 @@ def find_rho(p_draft, p_target, m):
         return 1.0
     low = 1.0  # not large enough
     high = float(m)  # large enough
-    for _ in range(30):
+    for _ in range(30):  # halves the distance of low and high
         middle = (low + high) / 2
         if large_enough(middle):
             high = middle
@@ -62,14 +65,14 @@ def left_over(p_draft, p_target, rho, m):  # -> [n_vocab]
     """Return the distribution of the token that follows if none of the m guesses passes."""
     once = shared(p_draft, p_target, rho)
     beta = once.sum()
-    # Guess i is tested if the i guesses before it have failed, with probability (1 - beta)^i.
+    # This sum is (1 - (1 - beta)^m) / beta, without a division by 0 if beta is 0.
     mean_tested = sum((1 - beta) ** i for i in range(m))
-    accepted = once * mean_tested  # for each token the probability that a guess of it passes
+    accepted = once * mean_tested  # for each token the probability that it is accepted
     return residual(p_target, accepted)
 
 
 def guess_chains(x, k, rng, draft, chains):
-    """Return a tree of chains of k guesses, drawn independently; common starts are merged."""
+    """Return a tree of independently drawn chains of k guesses; equal starts share nodes."""
     tree = Tree()
     for _ in range(chains):
         guesses, rows = guess(x, k, rng, draft)
@@ -96,7 +99,7 @@ def verify_kseq(tree, p_draft, p_target, rng):
             if accept(min(target_row[token] / (rho * draft_row[token]), 1), rng):
                 ids.append(token)
                 node = child
-                break  # the walk goes on at the child
+                break  # the walk continues at the child
         else:  # no guess passed
             return ids + [sample(left_over(draft_row, target_row, rho, m), rng)]
 

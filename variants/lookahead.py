@@ -8,12 +8,12 @@ reaches their first token.
     ngram       N       the number of tokens of an n-gram
     n_columns   W       the number of columns of the window
     pool_size   G       the most n-grams in the pool for one first token
-    column              N - 1 tokens, at levels 0 .. N - 2. In column i the token at level l is a
-                        guess for the text's token i + l positions after x[-1]. The last pass
+    column              N - 1 tokens, at levels 0 .. N - 2. In column i the token at level l is
+                        a guess for the text's token i + l positions after x[-1]. The last pass
                         wrote the last level, the pass before it the level before, and so on
     window              the columns 0 .. W - 1. Level 0 of column 0 is x[-1] itself
     trunk               the tokens of level 0 of all columns; each column hangs from the trunk
-    pool                first token -> the other N - 1 tokens of its latest n-grams, the latest last
+    pool                first token -> the other N - 1 tokens of its n-grams, the oldest first
 
 One pass over one token tree both continues the columns (the paper's lookahead branch) and tests
 guesses (its verification branch). Here N = 4 and W = 3, and the pool has two n-grams that begin
@@ -28,10 +28,11 @@ with x[-1]:
 
 (a) The pass gives the target's best tokens a3, b3 and c3 after the three columns.
 (b) Three n-grams join the pool: x[-1] a1 a2 a3, and t1 b1 b2 b3, and t2 c1 c2 c3.
-(c) Each column loses its first token: t1 b1 b2 b3, column 1, becomes b1 b2 b3. Now it begins two
-    positions after x[-1]. If the round appended two tokens, this is the position of the new
+(c) Each column loses its first token: t1 b1 b2 b3, column 1, becomes b1 b2 b3. Now it begins
+    two positions after x[-1]. If the round appended two tokens, this is the position of the new
     x[-1], so column 1 becomes column 0.
-(d) The new columns at the window's end are copies of x, and the next round begins.
+(d) New columns, which are copies of runs of x, are added at the window's end. The next round
+    begins.
 
 Subtle: the nodes of the window are not proposals, so they get rows but no test. The tokens of
 these nodes change no distribution, so they may be any tokens.

@@ -3,8 +3,8 @@
 Adds to tree.py: a draft without a model. A few small heads on the target's last hidden state
 guess the next tokens, each head one position further on, and their best guesses form a tree.
 
-    state      the target's hidden state, after ln_f, of the last token that the target has read:
-               the token before the last token of x
+    state      the target's hidden state, after ln_f, of the last token that the target has
+               read: the token before the last token of x
     heads      callable state -> [n_heads, n_vocab] of scores: row 0 is for the token after x
     choices    the shape of the tree, paths of ranks: (0,) is head 0's best token, (0, 2) is
                head 1's third best token below it. A prefix of a choice is a choice

@@ -1,8 +1,8 @@
 """Thomas and Pal (2026), "Greedy Multi-Path Block Verification ...". Lossless.
 
 Adds to block.py: the draft guesses several paths, independently of each other, and only the
-best path is tested, as one block. The best path has the token with the largest ratio p_target /
-p_draft at each position. If ratios are equal, it has the token with the lowest id.
+best path is tested, as one block. At each node the best path continues with the drawn token
+that has the largest ratio p_target / p_draft, and of equal ratios with the lowest id.
 
 Choosing changes the distribution of the path that is tested, so the test needs the distribution
 of the best path instead of the draft's.
@@ -12,21 +12,21 @@ of the best path instead of the draft's.
     mass       the draft's probability of a path with the prefix
     below      the draft's probability of a path that is worse than every path with the prefix
 
-1. Of two paths, the path that has the better token at the first position where they differ is
-   the better path. So a path has the prefix, or is worse than all paths with the prefix, or is
+1. Of two paths, the path with the better token at the first position where they differ is the
+   better path. So a path has the prefix, or is worse than all paths with the prefix, or is
    better than all of them.
-2. With probability (below + mass)^N no path is better than the paths with the prefix. With
-   probability below^N all paths are worse. The best path has the prefix in all other cases:
+2. With probability (below + mass)^N none of the N paths is better than the paths with the
+   prefix. Then the best path has the prefix, unless all N paths are worse. This exception has
+   probability below^N, so
 
     P(best path has the prefix) = (below + mass)^N - below^N
 
 3. A row of the best path is a quotient of two such probabilities: of the prefix with one more
    token, and of the prefix alone.
 
-Subtle: more paths can give fewer tokens per round, because the best path's distribution may be
-further from the target's distribution than the draft's is. If the draft equals the target, this
-is always the case.
-At temperature 0 all paths are the same path.
+Subtle: more paths can give fewer tokens per round, because the best path's distribution can be
+further from the target's than the draft's distribution is. If the draft equals the target, it
+always is. At temperature 0 all paths are the same path.
 """
 
 from functools import partial
@@ -44,10 +44,10 @@ from variants.shared.branches import Tree, row_after, with_tree_sampling
 def guess_paths(x, k, rng, draft, paths):
     """Return the tree of `paths` independent paths of k tokens, drawn level by level."""
     tree = Tree()
-    ends = [-1] * paths  # the last node of each path
+    ends = [-1] * paths  # the last node of each path; all begin at the root
     for _ in range(k):
-        nodes = sorted(set(ends))  # paths that agree so far share a node
-        # These are the last nodes of the tree, so the draft's last rows are theirs, in order.
+        nodes = sorted(set(ends))  # paths with the same tokens so far share a node
+        # These nodes are the last ones of the tree. So the draft's last rows are their rows.
         row_of = dict(zip(nodes, draft(x + tree, len(nodes))))
         for i, end in enumerate(ends):
             row = row_of[end]
@@ -62,17 +62,17 @@ def worst_first(p_draft, p_target):
     """
     can_be_drawn = p_draft > 0
     ratios = np.zeros(len(p_draft))
-    with np.errstate(over="ignore"):  # a ratio too large for a float is inf, which is the largest
+    with np.errstate(over="ignore"):  # a ratio too large for a float is inf, the largest
         ratios[can_be_drawn] = p_target[can_be_drawn] / p_draft[can_be_drawn]
     falling_ids = -np.arange(len(ratios))  # so that the lowest id comes last
-    # lexsort sorts by its last key, the ratios; equal ratios by the key before it.
+    # lexsort sorts by its last key, the ratios, and equal ratios by the first key.
     return np.lexsort((falling_ids, ratios))
 
 
 def difference_of_powers(a, b, n):
-    """Return (a^n - b^n) / (a - b), as a^(n-1) + a^(n-2) b + .. + b^(n-1).
+    """Return (a^n - b^n) / (a - b), as the sum a^(n-1) + a^(n-2) b + .. + b^(n-1).
 
-    The sum is exact for a near b and for a = b, too.
+    The sum loses no digits if a is near b, and needs no division by 0 if a = b.
     """
     return sum(a**i * b ** (n - 1 - i) for i in range(n))
 
@@ -92,7 +92,9 @@ def best_row(p_draft, order, mass, below, n_paths):
     (c) In the quotient of (a) and (b) `mass` cancels.
     """
     p_sorted = p_draft[order]  # the worst token first
-    p_worse = np.cumsum(p_sorted) - p_sorted  # of all tokens worse than each token
+    p_worse = np.cumsum(p_sorted) - p_sorted  # p_worse[i]: the sum over the tokens before i
+    # A path is below the longer prefix if it is below the prefix, or if it has the prefix and
+    # then a worse token.
     below_sorted = below + mass * p_worse
     above_sorted = below_sorted + mass * p_sorted
     with_token = p_sorted * difference_of_powers(above_sorted, below_sorted, n_paths)
@@ -107,9 +109,10 @@ def best_row(p_draft, order, mass, below, n_paths):
 
 
 def best_path(tree, p_target):
-    """Return the best path's tokens, its own row for each token, and the target's k + 1 rows."""
+    """Return the best path's tokens, its own row for each of them, and the target's rows."""
     n_paths = len(tree.guesses_at(-1))  # each path has one guess at the root
-    tokens, rows = [], []
+    tokens = []
+    rows = []
     target_rows = [row_after(p_target, -1)]
     node = -1  # the root
     mass = 1  # every path has the empty prefix
@@ -144,7 +147,8 @@ def build(models: Models,
     """Return the step: paths drawn by the draft, one pass of the target over their tree."""
     draft = with_tree_sampling(models.draft, **models.sampling)
     target = with_tree_sampling(models.target, **models.sampling)
-    return make_step(target, K, partial(guess_paths, draft=draft, paths=paths), verify_best_path)
+    make_guesses = partial(guess_paths, draft=draft, paths=paths)
+    return make_step(target, K, make_guesses, verify_best_path)
 
 
 DECODER = Decoder(

@@ -80,7 +80,8 @@ class Target(WithParams, WithStates, Protocol):
 # A decoder can need "draft", a loaded draft; "heads", the target's heads.safetensors; "costs",
 # Models.costs; and properties of its models, the keys of OF_MODELS. If a model lacks a
 # property, the error message has the words of OF_MODELS.
-OF_MODELS = {"params": "a GPT-2 whose weights can be read", "states": "a target with hidden states",
+OF_MODELS = {"params": "a GPT-2 whose weights can be read",
+             "states": "a target with hidden states",
              "tree": "models that read trees of guesses"}
 NEEDS = ("draft", "heads", "costs", *OF_MODELS)
 ON_STATES = ("heads", "params", "states")  # of decoders with heads
@@ -218,7 +219,7 @@ class Decoder(NamedTuple):
         return flags
 
     def settings(self, given):
-        """Return the values of all flags: the given values, checked, and the others' defaults."""
+        """Return the values of all flags: given values, checked, and defaults of the others."""
         settings = {name: default for name, (default, _) in self.flags.items()}
         for name, value in given.items():
             if name not in settings:

@@ -19,7 +19,7 @@ from variants.registry import GUESSES, Decoder, Flag, Models, either, whole, who
 
 
 def blocks_kept(n_layer, skip, exit):
-    """Return the indices of the blocks that the draft runs: the first `exit`, or all but `skip`."""
+    """Return the indices of the draft's blocks: the first `exit`, or all but `skip`."""
     if exit is not None:
         if skip != "middle":  # "middle" is the default, so --skip was given
             raise ValueError("--skip and --exit are both given: choose one")

@@ -156,7 +156,7 @@ def guess_while_it_pays(x, k, rng, draft, history, buckets, greedy=False):
 
 def build(models: Models) -> Step:
     """Return the step of one text, which guesses while it pays, from the Costs."""
-    assert models.costs is not None  # variants.build has checked it, because `needs` has "costs"
+    assert models.costs is not None  # variants.build checks it, because `needs` has "costs"
     history = History(models.costs)
     target = models.target_rows
     # No round has more guesses than the largest pass with a known cost.

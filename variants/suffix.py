@@ -5,8 +5,8 @@ the counts are not clear. The guesses are the tokens that most often followed th
 up to a least probability. Finished texts can be remembered for later texts (lib/memory.py).
 
     run           some tokens in a row; the counts have the tokens that followed each run
-    m             the length of the run, at the end of the text, that the guesses continue: 1, 2,
-                  .. depth - 1 are all tried
+    m             the length of the run, at the end of the text, that the guesses continue; 1,
+                  2, .. depth - 1 are all tried
     probability   of a guess: the product of the relative frequencies on its path
     score         the sum of the probabilities of the guesses: how many of them are expected to
                   be right
@@ -135,7 +135,7 @@ def build(models: Models,
               "expected to be correct, otherwise guess with the draft; 0 always copies")] = 3.0,
           memory: Annotated[str, Flag(str, "also copy from the finished texts in this file, "
               "and add the new text to it")] = "") -> Step:
-    """Return the step of one text, which keeps its counts; main.py adds the text to `memory`."""
+    """Return the step of one text, which keeps counts; main.py adds the text to `memory`."""
     if not (factor > 0 and 0 <= min_prob <= 1 and sure >= 0):
         raise ValueError("need --factor > 0, 0 <= --min_prob <= 1 and --sure >= 0, got "
                          f"{factor}, {min_prob} and {sure}")

@@ -10,7 +10,7 @@ that the target has left. On a chain the test is block.py's; with one-hot rows i
     remaining     the target's row at the node, then its residual after each     the paper's M_b
                   rejected child
     share         the probability of accepting the path to the node, so far
-    surplus       the sum of (share * remaining - row)_+: mass that a rejected child does not use
+    surplus       the sum of (share * remaining - row)_+, which a rejected child does not use
 
 (a) The share is 1 at the root. At a child it is min(1, share of the node * remaining[token] /
     row[token]).

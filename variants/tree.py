@@ -5,9 +5,9 @@ guesses for the next position, so the guesses of a round form a tree. The target
 in one pass. The test goes from the root to the first child that is accepted, then to its first
 accepted child, and so on.
 
-    widths      <k_1, .., k_m>, the expansion configuration: the number of children of each node,
-                level by level; "auto": the best tree at the measured costs (best_tree.py);
-                "dynamic": a tree for each round, from the draft's probabilities
+    widths      <k_1, .., k_m>, the expansion configuration: the number of children of each
+                node, level by level; "auto": the best tree at the measured costs
+                (best_tree.py); "dynamic": a tree for each round, from the draft's probabilities
                 (dynamic_tree.py)
     shape       a tree without tokens, with any numbers of children (best_tree.py)
     siblings    how children of one node are drawn: "distinct" (without replacement),
@@ -92,7 +92,7 @@ def verify_tree(tree, p_draft, p_target, rng):
             if accept(min(remaining[token] / row[token], 1), rng):
                 ids.append(token)
                 node = child
-                break  # the walk goes on at the child
+                break  # the walk continues at the child
             remaining = residual(remaining, row)
         else:  # no child is accepted, or there is none
             return ids + [sample(remaining, rng)]

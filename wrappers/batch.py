@@ -4,8 +4,9 @@ Adds to speculative.py: several texts share each pass, because a loaded weight c
 rows of all texts. Each text has its own tokens, n_left, cache and generator, so a batch does
 not change any text. When a text ends, the next one begins: Yu et al. (2022), "Orca", Sec. 3.1.
 
-    jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator;
-              (x, N, rng, new_step, stop) for a text with its own step and stop tokens
+    jobs      (x, N, rng): the tokens so far, how many new ones are wanted, and the text's
+              generator; (x, N, rng, new_step, stop) for a text with its own step and stop
+              tokens
     text      the greenlet (see below) of a running job, suspended while it waits for a model
     request   (model, ids, n_last): the rows of a `Shared` model that a text waits for
     calls     a list of (text, ids, n_last): the requests of several texts to one model

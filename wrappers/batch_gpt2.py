@@ -8,7 +8,8 @@ computed text by text, each with its own keys and values. Nothing is padded.
     part      what one text adds to a pass: tokens n_past : n_seq of its ids
 
 Subtle: a text's logits must have the same last bits, whichever texts share its pass.
-(1) BLAS sums in a different order for a different number of rows, so its last bits would change.
+(1) BLAS sums in a different order for a different number of rows, so the last bits would
+    change.
 (2) The compiled product (lib/backend/products.py) sums in one order for 1 to MAX_ROWS rows.
 (3) So a pass with the compiled product has at most MAX_ROWS rows, and a text with more new
     tokens, such as a prompt, gets its own pass. No other text can then change the bits.

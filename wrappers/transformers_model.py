@@ -1,4 +1,4 @@
-"""Use any causal language model that transformers loads (Llama, Qwen, Gemma, ..) as a model here.
+"""Use any causal language model that transformers loads (Llama, Qwen, ..) as a model here.
 
 Adds to gpt2.py: a model whose forward pass is PyTorch's. No decoder changes, because a decoder
 only calls `model(ids, n_last)`:
@@ -61,8 +61,8 @@ class TransformersModel:
 
     >>> import pytest
     >>> transformers = pytest.importorskip("transformers")
-    >>> config = transformers.AutoConfig.for_model("gpt2", vocab_size=11, n_positions=8, n_embd=6,
-    ...                                            n_head=2, n_layer=2)
+    >>> sizes = dict(vocab_size=11, n_positions=8, n_embd=6, n_head=2, n_layer=2)
+    >>> config = transformers.AutoConfig.for_model("gpt2", **sizes)
     >>> model = TransformersModel(transformers.AutoModelForCausalLM.from_config(config))
     >>> for ids in ([3], [3, 1, 4], [3, 1, 5, 9, 2], [3, 1, 4]):
     ...     logits = model(ids)
@@ -71,9 +71,9 @@ class TransformersModel:
     """
 
     def __init__(self, model_or_folder, device=None, dtype=None):
-        torch = import_torch(model_or_folder)
+        import_torch(model_or_folder)
         self.model = model_ready_to_run(model_or_folder, device, dtype)
-        self.library = f"PyTorch {torch.__version__}"
+        self.library = pytorch_name()
         # If a model also reads images, the sizes of its text model are in a part of its config.
         config = self.model.config.get_text_config(decoder=True)
         self.n_ctx = context_length(config)
@@ -100,7 +100,8 @@ class TransformersModel:
 
     def fresh(self):
         """Return a model over the same weights that has read nothing."""
-        made = object.__new__(type(self))  # without __init__, which would check the weights again
+        # Without __init__, which would check the weights again.
+        made = object.__new__(type(self))
         # The lock and the cache are new; all other attributes are shared.
         vars(made).update(vars(self), lock=threading.Lock())
         made.forget()
@@ -179,7 +180,7 @@ class TransformersModel:
         return cache
 
     def go_back(self, n_past):
-        """Cut the cache to its first n_past ids; start an empty one if it cannot go back so far.
+        """Cut the cache to its first n_past ids; start an empty one if it cannot go back.
 
         Subtle: in a layer with a window a crop to n_past ids keeps only the window that ends
         there. So a later crop may go back to n_past ids again, but not to fewer.
@@ -211,9 +212,10 @@ def cut_vocabulary(n_tokens, *models):
 # ---- checks
 
 def row_tolerance(dtype):
-    """Return the relative difference of two rows that rounding may cause: half the digits of dtype.
+    """Return the relative difference of two rows that rounding may cause.
 
-    Parts of a float64 model compute in float32, so half the digits of float32 are used there.
+    The rows agree in half the digits of `dtype`, at least. Parts of a float64 model compute in
+    float32, so half the digits of float32 are used there.
     """
     import torch
 
@@ -255,7 +257,7 @@ def context_length(config):
 
 
 def dtype_name(dtype):
-    """Return the name of a dtype of NumPy, PyTorch or --dtype; ValueError if it is not of DTYPES.
+    """Return the name of a dtype of NumPy, PyTorch or --dtype; ValueError if not in DTYPES.
 
     >>> dtype_name(None), dtype_name(np.float32), dtype_name(np.dtype("float64"))
     ('auto', 'float32', 'float64')
@@ -308,12 +310,20 @@ def import_torch(model_or_folder):
         what = f"{str(model_or_folder)!r:.80}"
         if model_type := folder_model_type(model_or_folder):
             what += f" (model_type {model_type})"
-        raise ValueError(f"{what} needs PyTorch and transformers ({error}): {INSTALL}") from None
+        raise ValueError(f"{what} needs PyTorch and transformers ({error}): "
+                         f"{INSTALL}") from None
     return torch
 
 
+def pytorch_name():
+    """Return the library that computes the passes of transformers' models, with its version."""
+    import torch
+
+    return f"PyTorch {torch.__version__}"
+
+
 def loaded_model(name, dtype):
-    """Return the model of a folder; ValueError in one sentence if transformers cannot load it."""
+    """Return the model of a folder; ValueError in one sentence if it cannot be loaded."""
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 

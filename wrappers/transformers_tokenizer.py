@@ -3,7 +3,7 @@
 Adds to encoder.py: tokenizers of other families, special tokens, and chats.
 
     byte-level     each byte is written as one printable character (GPT-2, Llama 3, Qwen)
-    SentencePiece  "▁" is a space, and <0xE2> a byte that no other token covers (Llama 2, Gemma)
+    SentencePiece  "▁" is a space, and <0xE2> a byte that has no other token (Llama 2, Gemma)
     special token  stands for no text: it begins or ends a text, or a message of a chat
 
 A text is shown as the bytes of its tokens, joined. A character may take several tokens, and

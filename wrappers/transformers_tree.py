@@ -3,8 +3,8 @@
 Adds to wrappers/transformers_model.py: a mask in which each node sees the text and its own
 path. Without such a mask a tree of n nodes costs 1 + n passes, one for x and one for each node.
 
-    mask        [1, 1, row, column], added to the scores before the softmax: 0 where a row sees a
-                column, and the dtype's least number elsewhere
+    mask        [1, 1, row, column], added to the scores before the softmax: 0 where a row sees
+                a column, and the dtype's least number elsewhere
     position    of a token: the number of tokens before it on its path, whatever its column
 
 Some models cannot use such a mask: models with a window in a layer, and models that derive

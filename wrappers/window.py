@@ -1,4 +1,7 @@
-"""Run any decoder on texts longer than the context, within a window. Lossless if the decoder is."""
+"""Run any decoder on texts longer than the context, within a window.
+
+The result is lossless if the decoder is.
+"""
 
 
 def window(x, n_prompt, n_ctx):

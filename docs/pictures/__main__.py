@@ -7,7 +7,7 @@
     round             one recorded round, step by step, with its numbers
     easy              how far draft and target agree on each token of a story
     coupling          the ratio test for two tokens
-    rows              which row of a target pass judges which guess
+    rows              which row of a target pass tests which guess
     roofline          the time of a pass against its rows, as theory/hardware.py computes it
     low_acceptance    the acceptance by position with each fault of benchmarks.low_acceptance
     cache             the target's cache before and after a rejection
@@ -60,7 +60,8 @@ PLOTS = {  # {name: (draw, (width, height) in inches of 96 pixels)}
     "theorem1": (theorem1.draw, (NARROW, 5.2)), "ladder": (ladder.draw, (NARROW, 2.9)),
     "forking": (forking.draw, (WIDE, 5.2)),
     "expected_tokens": (speed.draw_expected_tokens, (NARROW, 4)),
-    "speed-pair": (speed.draw_speed, (NARROW, 4)), "batch-124M": (speed.draw_batch, (NARROW, 4.2)),
+    "speed-pair": (speed.draw_speed, (NARROW, 4)),
+    "batch-124M": (speed.draw_batch, (NARROW, 4.2)),
     "acceptance": (speed.draw_acceptance, (NARROW, 3.8))}
 FILES = {"theorem1": "round", "expected_tokens": "speed-pair"}  # {name: file that it shows}
 
@@ -84,6 +85,7 @@ def record_picture(name):
     """Run the models for a picture and store what they did."""
     from docs.pictures.record import RECORDERS  # loads models, which drawing does not need
 
+    # The stored story keeps its letters, instead of escapes such as \u2019.
     text = json.dumps(RECORDERS[name](), indent=1, ensure_ascii=False) + "\n"
     (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
 

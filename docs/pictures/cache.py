@@ -10,8 +10,10 @@ from docs.pictures.svg import EDGE, WIDTH, picture
 from lib.svg import line, rect, text
 
 HEIGHT = 492
-STEP, BOX = 50, 44  # from one column to the next, width of a box
-TOP, ROW = 92, 92  # top of the first row of boxes, from one row to the next
+STEP = 50  # from one column to the next
+BOX = 44  # width of a box
+TOP = 92  # top of the first row of boxes
+ROW = 92  # from one row to the next
 ROWS = [  # (name, what it does, [(tokens, their class)])
     ("a pass", "reads the guesses g0 .. g3",
      [("x[:-1]", "track"), ("x[-1] g0 g1", "strong"), ("g2 g3", "lost")]),
@@ -53,15 +55,16 @@ def draw(data):
     parts.append(text(prefix_end, last + 24, "the common prefix ends here",
                       "small muted", text_anchor="middle"))
     for i, (class_, words) in enumerate(LEGEND):
-        y = last + 52 + 24 * i
+        y = last + 52 + 24 * i  # below the words on the prefix
         parts += [rect(EDGE, y, 28, 15, class_, rx=3), text(EDGE + 40, y + 13, words, "small")]
     style = (f".box{{fill:none;stroke:{colour('grey')}}}"
              f".strong{{fill:none;stroke-width:2;stroke:{colour('blue')}}}"
              f".lost{{fill:none;stroke:{colour('red')};stroke-width:1.5;stroke-dasharray:5 3}}"
              f".later{{fill:none;stroke:{colour('muted')};stroke-width:1.5;"
              "stroke-dasharray:2 3}")
-    title = ("Three rows of boxes. A pass reads the last token of x and the guesses g0, g1, g2, "
-             "g3; what comes before it in x is reused. The test accepts g0 and g1 and writes y in "
-             "place of g2; y has no column yet. The next pass reuses x, g0 and g1, and computes y "
-             "and the new guesses h0, h1, h2, h3; the columns of g2 and g3 are overwritten.")
+    title = ("Three rows of boxes. A pass reads the last token of x and the guesses g0, g1, "
+             "g2, g3; what comes before it in x is reused. The test accepts g0 and g1 and "
+             "writes y in place of g2; y has no column yet. The next pass reuses x, g0 and g1, "
+             "and computes y and the new guesses h0, h1, h2, h3; the columns of g2 and g3 are "
+             "overwritten.")
     return picture(HEIGHT, title, parts, style)

@@ -15,7 +15,9 @@ HEIGHT = 330
 D = {"A": Fraction(2, 3), "B": Fraction(1, 3)}
 P = {"A": Fraction(1, 3), "B": Fraction(2, 3)}
 STICK = WIDTH - 2 * EDGE  # its length
-ABOVE, BELOW, HIGH = 72, 188, 46  # y of both sticks, and their height
+ABOVE = 72  # top of the upper stick
+BELOW = 188  # top of the lower stick
+HIGH = 46  # height of both
 
 
 def part(start, share, y, token, words, kind):
@@ -46,6 +48,7 @@ def draw(data):
     moved = D["A"] - kept["A"]
     # (start, length) in both sticks: A's kept part, then the moved part, then B's kept part.
     pieces = [(Fraction(0), kept["A"]), (kept["A"], moved), (kept["A"] + moved, kept["B"])]
+    # (token, what happens to it, class of its colour) of each piece
     above = [("A", "accept", "kept"), ("A", "reject", "lost"), ("B", "accept", "kept")]
     below = [("A", "", "kept"), ("B", "replaced", "won"), ("B", "", "kept")]
     parts = [text(EDGE, 32, "the draft guesses", "bold"),
@@ -63,6 +66,6 @@ def draw(data):
     style = (f".kept{{fill:{colour('green_bar')};fill-opacity:.35}}"
              f".lost{{fill:{colour('red_bar')};fill-opacity:.35}}"
              f".won{{fill:{colour('blue_bar')};fill-opacity:.35}}")
-    title = ("Two tokens as sticks of length 1. What draft and target both have stays; the draft's "
-             "surplus of A becomes B.")
+    title = ("Two tokens as sticks of length 1. What draft and target both have stays; the "
+             "draft's surplus of A becomes B.")
     return picture(HEIGHT, title, parts, style)

@@ -7,9 +7,12 @@
 from docs.pictures.svg import ADVANCE, EDGE, SMALL_SIZE, mono, picture, positions
 from lib.svg import rect, text
 
-LINE, COLUMNS = 46, 46  # distance of lines, letters in a line
-TOP, BAR = 36, 9  # y of the first line; from a line of text down to its bars
-HARD, EASY = 0.6, 0.8
+LINE = 46  # distance of two lines of text
+COLUMNS = 46  # letters in a line
+TOP = 36  # y of the first line
+BAR = 9  # from a line of text down to its bars
+HARD = 0.6
+EASY = 0.8
 
 
 def ink(acceptance):
@@ -20,13 +23,13 @@ def ink(acceptance):
 
 
 def token_with_bar(string, where, acceptance):
-    """Yield a token and its bar; `where` has the positions of the letters from its first one on."""
+    """Yield a token and its bar; `where` has the positions of its letters and later ones."""
     visible = string.strip()
     # A token of line ends alone has nothing to show.
     if not visible:
         return
     n_leading_spaces = len(string) - len(string.lstrip())
-    column, row = where[n_leading_spaces]
+    column, row = where[n_leading_spaces]  # of the first visible letter
     x = EDGE + column * SMALL_SIZE * ADVANCE
     y = TOP + row * LINE
     width = len(visible) * SMALL_SIZE * ADVANCE - 2  # 2: a gap between the bars of two tokens
@@ -46,7 +49,7 @@ def draw(data):
     for string, acceptance in tokens:
         parts += token_with_bar(string, where[start:], acceptance)
         start += len(string)
-    last_line = max(row for _, row in where)
+    last_line = max(row for _, row in where)  # counts from 0
     legend = TOP + (last_line + 1) * LINE
     height = legend + 46
     green = f"green: {100 * EASY:.0f} % or more of the probability is shared"

@@ -10,12 +10,14 @@ from docs.pictures.palette import MARKERS, SERIES, colour
 from docs.pictures.svg import SANS
 from lib.svg import element, rect
 
-NARROW, WIDE = 5, 8.75  # inches of 96 pixels: 480 pixels as in svg.py, and 840
+# Widths in inches of 96 pixels: 480 pixels as in svg.py, and 840.
+NARROW = 5
+WIDE = 8.75
 LETTERS = 11.25  # points: the 15 pixels of svg.SMALL_SIZE
 
 
 def save_figure(draw, size, data, path):
-    """Write the picture of draw(figure, data), in a frame; size is (width, height) in inches."""
+    """Write the framed picture of draw(figure, data); size is (width, height) in inches."""
     import matplotlib  # optional: requirements/plots.txt
     from matplotlib.figure import Figure
 
@@ -32,9 +34,9 @@ def save_figure(draw, size, data, path):
         "axes.titley": 1.03, "savefig.transparent": True, "lines.linewidth": 1.5}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=size, layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.15, h_pad=0.13)
+        figure.get_layout_engine().set(w_pad=0.15, h_pad=0.13)  # inches to the frame
         draw(figure, data)
-        figure.savefig(path, metadata={"Date": None})
+        figure.savefig(path, metadata={"Date": None})  # the same bytes every day
     path.write_text(framed(path.read_text(encoding="utf-8"), size), encoding="utf-8")
 
 

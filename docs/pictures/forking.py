@@ -19,8 +19,11 @@ from exact.law import paths
 from speculative import draft_and_verify, generate
 
 P_DRAFT, P_TARGET = np.array([[2, 1], [1, 2]]) * Fraction(1, 3)
-N, K = 2, 1
-PRODUCT, SUM = 4.8, 5.8  # x of two columns of figures; a decision's x is its number, from 1
+N = 2
+K = 1
+# x of two columns of figures; a decision's x is its number in its path, from 1
+PRODUCT = 4.8
+SUM = 5.8
 
 
 def constant_model(row):
@@ -33,6 +36,7 @@ def decisions(rounds):
     for result in rounds:
         for token in result.guesses:
             yield f"guess {token}"
+        # Guesses 0 .. n_accepted - 1 were accepted, and the next tested guess was rejected.
         for t in range(result.n_tested):
             yield "accept" if t < result.n_accepted else "reject"
         if not result.guesses:  # one token was wanted
@@ -60,6 +64,7 @@ def mean_rows(leaves):
     """Return {start of a path: mean row of its leaves}; a start comes before longer ones."""
     rows = defaultdict(list)  # {start of a path: the rows of the leaves that follow}
     for row, (_, _, path) in enumerate(leaves):
+        # The leaf follows every start of its path: none of its decisions, one, .. all of them.
         for n in range(len(path) + 1):
             rows[tuple(path[:n])].append(row)
     return {start: sum(below) / len(below) for start, below in rows.items()}
@@ -89,6 +94,7 @@ def draw(figure, data):
     for x, words in ((-0.3, "decisions, and the weight of each branch"),
                      (PRODUCT, "text, product"), (SUM, "sum = target's")):
         axes.text(x, -0.85, words, color=colour("muted"), fontsize=9)
+    # The same row after every text, so the probability of a text is a product of two numbers.
     alone = ", ".join(f"{a} {b} with {P_TARGET[a] * P_TARGET[b]}"
                       for a in (0, 1) for b in (0, 1))
     axes.text(-0.3, len(leaves) - 0.15, f"The target alone: {alone}", fontsize=9)

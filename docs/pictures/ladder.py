@@ -1,11 +1,12 @@
-"""Draw ladder.svg: expected tokens per round on a toy, as python -m exact.expected prints them."""
+"""Draw ladder.svg: expected tokens per round on a toy, as exact.expected prints them."""
 
 from docs.pictures.figures import LETTERS
 from docs.pictures.palette import colour
 from exact.expected import chain_bound, chain_mean, climb
 from speculative import guess
 
-TOY, K = "A", 3
+TOY = "A"
+K = 3
 TESTS = ("plain decoding", "match", "ratio test")
 
 
@@ -17,7 +18,7 @@ def draw(figure, data):
     means = [tokens[name] for name in TESTS]
     axes.barh(range(len(TESTS)), means, 0.5, color=colour("blue_bar"))
     for y, mean in enumerate(means):
-        axes.text(mean - 0.1, y, f"{mean:.2f}", va="center", ha="right")
+        axes.text(mean - 0.1, y, f"{mean:.2f}", va="center", ha="right")  # within the bar
     # The bound is a dashed line over the whole height.
     axes.axvline(bound, linestyle="--", color=colour("ink"))
     axes.text(bound - 0.1, 0, f"no exact test of {K}\ndrawn guesses\nexceeds {bound:.2f}",

@@ -1,4 +1,4 @@
-"""Draw low_acceptance.svg: acceptance by position with each planted fault, over the healthy one.
+"""Draw low_acceptance.svg: acceptance by position with each planted fault, and without one.
 
 A plot for each fault of benchmarks/low_acceptance.py, two in a row. A plot has a curve for each
 temperature, with 90 % intervals; the dashed curves are those of the draft without a fault.
@@ -21,8 +21,10 @@ LABELS = {  # names that fit over a plot
     "draft at temperature 0.3": "draft's temperature .3",
     "draft at temperature 2": "draft's temperature 2",
     "zero-filled from guess 3 on": "zeros from guess 3 on"}
-TOP, ROW = 92, 150  # y of the first plot's name, and from one row of plots to the next
-PLOT_WIDTH, PLOT_HEIGHT = 180, 92
+TOP = 92  # y of the first plot's name
+ROW = 150  # from one row of plots to the next
+PLOT_WIDTH = 180
+PLOT_HEIGHT = 92
 COLUMNS = (EDGE + 18, WIDTH // 2 + 22)  # x of the left ends of the plots
 STEP = PLOT_WIDTH / GUESSED  # between two positions
 
@@ -35,7 +37,7 @@ def points(case, x, y):
         if place["tested"]:
             # y grows downwards, so acceptance 1 is at y, acceptance 0 at y + PLOT_HEIGHT.
             ys = [y + PLOT_HEIGHT * (1 - place[key]) for key in ("acceptance", "low", "high")]
-            drawn.append((x + (t + 0.5) * STEP, *ys))
+            drawn.append((x + (t + 0.5) * STEP, *ys))  # in the middle of its step
     return drawn
 
 
@@ -44,7 +46,8 @@ def curve(case, x, y, ink, is_dashed):
     places = points(case, x, y)
     # The curve joins the points; their intervals (the last two entries) are not needed here.
     path = " ".join(f"{px:.1f},{py:.1f}" for px, py, *_ in places)
-    yield element("polyline", points=path, class_=f"{ink}_curve{' dashed' if is_dashed else ''}")
+    dashed = " dashed" if is_dashed else ""
+    yield element("polyline", points=path, class_=f"{ink}_curve{dashed}")
     if not is_dashed:
         for px, py, low, high in places:
             yield line(px, low, px, high, f"{ink}_curve thin")
@@ -68,6 +71,7 @@ def plot(name, row, healthy, x, y):
 def key_of_lines(y):
     """Yield the two lines that explain the curves."""
     yield text(EDGE, y, "Acceptance of guesses 1 to 5 of a round", "small bold")
+    # A square with a radius of half its side is a dot.
     yield rect(EDGE, y + 14, 12, 12, "blue", rx=6)
     yield text(EDGE + 18, y + 25, "temperature 0", "small blue")
     yield rect(EDGE + 152, y + 14, 12, 12, "orange", rx=6)
@@ -95,6 +99,6 @@ def draw(data):
     curves = "".join(f".{ink}_curve{{stroke:{colour(ink)};fill:none;stroke-width:2}}"
                      for ink in INKS.values())
     style = f"{curves}.thin{{stroke-width:1.2}}.dashed{{stroke-dasharray:3 4;stroke-width:1.5}}"
-    title = ("Acceptance by position in the round with each of several faults in the draft, over "
-             f"the acceptance without a fault: {', '.join(rows)}.")
+    title = ("Acceptance by position in the round with each of several faults in the draft, "
+             f"over the acceptance without a fault: {', '.join(rows)}.")
     return picture(end + 24, title, parts, style)

@@ -9,9 +9,15 @@ from docs.pictures.svg import ADVANCE, EDGE, SMALL_SIZE, WIDTH, mono, picture
 from lib.svg import line, rect, text
 
 HEIGHT = 632
-STEP, BOX = 90, 82  # of the columns: from one to the next, width
-TEXT, AFTER = 32, 590  # y of the text before the round and after it
-GUESS, SCORE, ACCEPT, RESAMPLE = 92, 204, 290, 446  # y of the name of each step
+STEP = 90  # from one column to the next
+BOX = 82  # width of a column
+# y of the text before the round, of the name of each step, and of the text after the round
+TEXT = 32
+GUESS = 92
+SCORE = 204
+ACCEPT = 290
+RESAMPLE = 446
+AFTER = 590
 VERDICTS = {True: ("<", "accepted", "bold green"), False: ("\u2265", "rejected", "bold red")}
 
 
@@ -34,7 +40,7 @@ def running_text(y, label, pieces):
         n_leading_spaces = len(string) - len(string.lstrip())  # they are not drawn
         first_letter = x + n_leading_spaces * SMALL_SIZE * ADVANCE
         yield mono(first_letter, y + 24, string.strip(), SMALL_SIZE, class_)
-        x += len(string) * SMALL_SIZE * ADVANCE
+        x += len(string) * SMALL_SIZE * ADVANCE  # the width of all its letters
 
 
 def guesses(data):
@@ -42,6 +48,7 @@ def guesses(data):
     n_guesses = len(data["guesses"])
     yield from named_step(GUESS + 12, "[1] guess", f"{n_guesses} draft passes: p_draft of each")
     for i, guess in enumerate(data["guesses"]):
+        # Edges at half a pixel are drawn sharp.
         yield rect(EDGE + STEP * i + 0.5, GUESS + 26.5, BOX, 32, "box", rx=6)
         is_rejected = guess.get("accepted") is False  # None: not tested
         class_ = "mono red bold" if is_rejected else "mono"
@@ -83,6 +90,7 @@ def test(i, u, threshold, accepted):
     x = EDGE + STEP * i
     y = ACCEPT + 32
     relation, verdict, class_ = VERDICTS[accepted]
+    # The bar's whole width is the probability 1, so u lies on the green part if u < threshold.
     yield rect(x, y, BOX, 12, "track", rx=2)
     yield rect(x, y, BOX * threshold, 12, "green_bar", rx=2)
     yield line(x + BOX * u, y - 5, x + BOX * u, y + 17, "mark")
@@ -121,12 +129,12 @@ def draw(data):
     accepted = [(string, "green") for string in texts[:-1]]
     own = texts[-1]  # the token that the target adds
     new = [*accepted, (own, "blue bold")]
+    after = f"the text after the round: {len(new)} tokens for 1 target pass"
     parts = [*running_text(TEXT, "the text so far", [(data["prompt"], "")]),
              line(EDGE, TEXT + 40, WIDTH - EDGE, TEXT + 40),
              *guesses(data), *scores(data), *verdicts(data), *resample(data),
              line(EDGE, AFTER - 26, WIDTH - EDGE, AFTER - 26),
-             *running_text(AFTER, f"the text after the round: {len(new)} tokens for 1 target pass",
-                           [(data["prompt"], ""), *new])]
+             *running_text(AFTER, after, [(data["prompt"], ""), *new])]
     style = (f".box{{fill:none;stroke:{colour('grey')}}}"
              f".own{{fill:none;stroke:{colour('blue')};stroke-width:2}}")
     words = "".join(token["text"] for token in data["guesses"])

@@ -14,9 +14,12 @@ from docs.pictures.palette import colour
 from docs.pictures.svg import ADVANCE, EDGE, SMALL_SIZE, WIDTH, mono, picture, positions
 from lib.svg import element, line, rect, text
 
-LINE, COLUMNS = 23, 49  # distance of lines, letters in a line
+LINE = 23  # distance of two lines of text
+COLUMNS = 49  # letters in a line
 PANEL = 244  # height of the part of one decoder; its y begin at 0
-TITLE, TOP, BAR = 30, 60, 184  # y of the title, of the text's first line, of the bar
+TITLE = 30  # y of the title
+TOP = 60  # y of the text's first line
+BAR = 184  # y of the bar
 HEIGHT = 2 * PANEL + 68
 LEAD = 0.8  # seconds before the run
 PLAY = 12  # seconds of the longer run, about
@@ -25,7 +28,8 @@ FADE = 0.06  # seconds of a change
 DROP = 15  # how far a discarded guess falls
 LEGEND = [(0, "guess", "grey"), (64, "accepted", "green"), (154, "rejected", "red struck"),
           (244, "the large model's own", "blue own")]
-SHOWN, HIDDEN = "opacity:1", "opacity:0"
+SHOWN = "opacity:1"
+HIDDEN = "opacity:0"
 
 
 # ---- time
@@ -67,6 +71,7 @@ class Timeline:
 
     def accept(self, guessed, end):
         """Return the class of a guess that is shown in grey and then turns green."""
+        # It appears with the draft's guesses, and turns green at the end of the target's pass.
         return self.change(f"{HIDDEN};{self.grey}", (guessed, f"{SHOWN};{self.grey}"),
                            (end, f"{SHOWN};{self.green}"))
 
@@ -80,16 +85,19 @@ class Timeline:
         down = f"transform:translateY({DROP}px)"
         shown_s = end - guessed
         vanished = end + shown_s  # they are shown below the line as long as in it
-        return self.change(HIDDEN, (guessed, f"{SHOWN};transform:none"), (end, f"{SHOWN};{down}"),
-                           (vanished, f"{HIDDEN};{down}"))
+        in_line = (guessed, f"{SHOWN};transform:none")
+        below = (end, f"{SHOWN};{down}")
+        return self.change(HIDDEN, in_line, below, (vanished, f"{HIDDEN};{down}"))
 
     def style(self):
         """Return the CSS of all classes."""
+        # A class and its keyframes have one name.
         frames = [f"@keyframes {name}{{{steps}}}" for steps, name in self.classes.items()]
         uses = [f".{name}{{animation-name:{name}}}" for name in self.classes.values()]
-        return "\n".join([
-            f".gone{{opacity:0}}g,text,rect{{animation:{self.loop:.2f}s linear infinite}}",
-            *uses, *frames, "@media (prefers-reduced-motion:reduce){*{animation:none!important}}"])
+        # What is not shown at the end is `gone`. All animations are as long as the loop.
+        shared = f".gone{{opacity:0}}g,text,rect{{animation:{self.loop:.2f}s linear infinite}}"
+        still = "@media (prefers-reduced-motion:reduce){*{animation:none!important}}"
+        return "\n".join([shared, *uses, *frames, still])
 
 
 # ---- text
@@ -108,8 +116,10 @@ def drawn_letters(string, where, class_=""):
     if not visible:
         return ""
     n_leading_spaces = len(string) - len(string.lstrip())
-    column, row = where[n_leading_spaces]
-    return mono(EDGE + column * SMALL_SIZE * ADVANCE, TOP + row * LINE, visible, SMALL_SIZE, class_)
+    column, row = where[n_leading_spaces]  # of the first visible letter
+    x = EDGE + column * SMALL_SIZE * ADVANCE
+    y = TOP + row * LINE
+    return mono(x, y, visible, SMALL_SIZE, class_)
 
 
 def written_letters(run, prompt, clock, own):
@@ -118,8 +128,9 @@ def written_letters(run, prompt, clock, own):
     `own` is the class of the target's tokens.
     """
     so_far = prompt
+    # The positions are those of the final text, so no word moves to a new line later.
     where = positions(text_of(run, prompt), COLUMNS)
-    start = 0.0
+    start = 0.0  # the recorded second at which the round begins
     yield drawn_letters(prompt, where)
     for result in run["rounds"]:
         guessed = start + result["draft_s"]
@@ -161,8 +172,8 @@ def rejected(result, before, clock, times):
 
 def bar(run, clock):
     """Yield a block for each pass of the target; in the gap before a block the draft runs."""
-    width = WIDTH - 2 * EDGE
-    start = 0.0
+    width = WIDTH - 2 * EDGE  # the longer of both runs takes all of it
+    start = 0.0  # the recorded second at which the round begins
     yield rect(EDGE, BAR, width, 12, "track", rx=2)
     for result in run["rounds"]:
         # Parts of the bar's width: the pass begins after the draft's guesses.
@@ -180,6 +191,7 @@ def panel(title, note, run, body, clock):
     yield text(WIDTH - EDGE, TITLE, note, "small muted", text_anchor="end")
     yield from filter(None, body)  # without the empty pieces of invisible tokens
     yield from bar(run, clock)
+    # The explanation is shown during the run, and the figures replace it at the run's end.
     yield text(EDGE, BAR + 34, "a block is a pass of the large model",
                f"small muted gone {clock.change(SHOWN, (run['seconds'], HIDDEN))}")
     yield text(EDGE, BAR + 34, f"{1000 * run['seconds']:.0f} ms, {len(run['rounds'])} passes",
@@ -188,7 +200,8 @@ def panel(title, note, run, body, clock):
 
 def draw(data):
     """Return the picture of one recorded race."""
-    plain, fast = data["autoregressive"], data["speculative"]
+    plain = data["autoregressive"]
+    fast = data["speculative"]
     prompt = data["prompt"]
     # Plain decoding is the longer run.
     clock = Timeline(plain["seconds"])
@@ -200,6 +213,7 @@ def draw(data):
                          written_letters(fast, prompt, clock, "blue own"), clock),
                   text(WIDTH - EDGE, BAR + 34, f"{gain:.1f} \u00d7 the speed",
                        f"bold {clock.appear(clock.longest)}", text_anchor="end")]
+    # The second panel is drawn like the first one, and then moved down.
     parts = [*plain_parts, line(EDGE, PANEL - 8, WIDTH - EDGE, PANEL - 8),
              element("g", "".join(fast_parts), transform=f"translate(0 {PANEL - 4})"),
              line(EDGE, 2 * PANEL - 8, WIDTH - EDGE, 2 * PANEL - 8),

@@ -1,5 +1,4 @@
-"""Record what the pictures show as JSON: one race, one round that rejects
-a guess, and how far the models agree on each token of the race's text.
+"""Record what pictures show: a race, a round with a rejected guess, and acceptance by token.
 
     race    both decoders on one prompt, several times; the repeat with the median speed-up
     round   the first round of one text at temperature 1, as demo/trace.py sees it
@@ -58,7 +57,7 @@ def record_round():
     task, about = task_and_command(ROUND)
     rounds = []
     decoded_run(task, task.decoder, rounds.append)
-    return about | rounds[0]
+    return about | rounds[0]  # the first round rejects a guess
 
 
 def record_easy():

@@ -13,9 +13,18 @@ from lib.svg import element, line, text
 from theory.hardware import crossover_batch, pass_latency
 
 HEIGHT = 330
-WEIGHTS, N_BYTES, BANDWIDTH, FLOP_RATE = 7e9, 2, 2e12, 312e12
-LEFT, RIGHT, TOP, BOTTOM = 84, WIDTH - EDGE, 62, 262  # of the axes
-MOST_ROWS, LOW, HIGH = 1024, 0.03, 60  # the last row count; the first and last time, in ms
+WEIGHTS = 7e9
+N_BYTES = 2  # of a weight
+BANDWIDTH = 2e12  # bytes per second
+FLOP_RATE = 312e12  # operations per second
+# The ends of the axes.
+LEFT = 84
+RIGHT = WIDTH - EDGE
+TOP = 62
+BOTTOM = 262
+MOST_ROWS = 1024  # at RIGHT
+LOW = 0.03  # milliseconds at BOTTOM
+HIGH = 60  # milliseconds at TOP
 
 
 def x_of(rows):
@@ -26,7 +35,7 @@ def x_of(rows):
 
 def y_of(ms):
     """Return the y of a time in milliseconds."""
-    # y grows downwards: LOW is at BOTTOM, HIGH at TOP.
+    # In SVG y grows downwards: LOW is at BOTTOM, HIGH at TOP.
     return BOTTOM - (BOTTOM - TOP) * math.log(ms / LOW) / math.log(HIGH / LOW)
 
 
@@ -36,7 +45,7 @@ def axes():
     yield line(LEFT, TOP, LEFT, BOTTOM, "axis")
     for rows in (1, 4, 16, 64, 256, MOST_ROWS):
         yield line(x_of(rows), BOTTOM, x_of(rows), BOTTOM + 5, "axis")
-        anchor = "end" if rows == MOST_ROWS else "middle"
+        anchor = "end" if rows == MOST_ROWS else "middle"  # the last label stays in the frame
         yield text(x_of(rows), BOTTOM + 22, str(rows), "small", text_anchor=anchor)
     yield text((LEFT + RIGHT) / 2, BOTTOM + 46, "rows in one pass", "small muted",
                text_anchor="middle")
@@ -57,6 +66,7 @@ def draw(data):
     corner = (x_of(crossing), y_of(memory))
     end = (RIGHT, y_of(per_row * MOST_ROWS))
     roof = [start, corner, end]
+    # Dashed lines show the lower of the two times. The words are placed by rows and times.
     parts = [text(EDGE, 34, "Time of a pass: 7 billion weights on an A100", "bold"), *axes(),
              line(*corner, RIGHT, y_of(memory), "memory"),
              line(LEFT, y_of(per_row), *corner, "arithmetic"),
@@ -76,9 +86,9 @@ def draw(data):
              f".arithmetic{{stroke:{colour('orange')};stroke-width:2;stroke-dasharray:6 4}}"
              f".roof{{fill:none;stroke:{colour('ink')};stroke-width:3.5}}"
              f".axis{{stroke:{colour('muted')}}}.dot{{fill:{colour('ink')}}}")
-    title = (f"The time of a pass against its rows, both on logarithmic axes. Reading the weights "
-             f"takes {memory:.0f} ms for any number of rows. The arithmetic takes {per_row:.3f} "
-             f"ms per row and is equal to that at {crossing:.0f} rows. A thick line, the time of "
-             f"a pass, is the longer of both: {memory:.0f} ms for one row and for five, more only "
-             f"beyond {crossing:.0f} rows.")
+    title = ("The time of a pass against its rows, both on logarithmic axes. Reading the "
+             f"weights takes {memory:.0f} ms for any number of rows. The arithmetic takes "
+             f"{per_row:.3f} ms per row and is equal to that at {crossing:.0f} rows. A thick "
+             f"line, the time of a pass, is the longer of both: {memory:.0f} ms for one row "
+             f"and for five, more only beyond {crossing:.0f} rows.")
     return picture(HEIGHT, title, parts, style)

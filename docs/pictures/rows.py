@@ -1,4 +1,4 @@
-"""Draw rows.svg: one pass of the target over a text and three guesses, and what each row judges.
+"""Draw rows.svg: a pass of the target over a text and three guesses; what each row tests.
 
 A row depends on the token below it (a thick line) and on all tokens at its left (thin lines).
 """
@@ -9,8 +9,13 @@ from lib.svg import element, line, rect, text
 
 HEIGHT = 344
 TOKENS = ["x[:-1]", "x[-1]", "guess 0", "guess 1", "guess 2"]
-PAST, STEP, BOX = 72, 93, 87  # width of the first box; from one box to the next, width of a box
-ROWS, TOKEN_Y, LOW, HIGH = 94, 230, 34, 58  # tops of the boxes; heights
+PAST = 72  # width of the first box
+STEP = 93  # from one of the other boxes to the next
+BOX = 87  # width of each other box
+ROWS = 94  # tops of the boxes of rows
+HIGH = 58  # their height
+TOKEN_Y = 230  # tops of the boxes of tokens
+LOW = 34  # their height
 
 
 def left_edge(i):
@@ -38,6 +43,7 @@ def token_boxes():
         yield rect(left_edge(i), TOKEN_Y, width(i), LOW, "box" if i else "track", rx=6)
         yield text(middle(i), TOKEN_Y + 23, token, text_anchor="middle")
     below = TOKEN_Y + LOW + 10
+    # A line under the cached tokens, and one under the tokens of this pass.
     for first, last, words in ((0, 0, "cached"), (1, 4, "computed in this pass: one row each")):
         right = left_edge(last) + width(last)
         yield line(left_edge(first), below, right, below, "edge")
@@ -49,13 +55,16 @@ def row_boxes():
     """Yield a box for each row of p_target, above the token at whose position it is."""
     last = len(TOKENS) - 1
     for i in range(1, len(TOKENS)):
-        # Row i - 1 of p_target is above token i, and judges guess i - 1, the token after it.
-        judges, of_what = ("bonus", "token") if i == last else ("judges", f"guess {i - 1}")
+        # Row i - 1 of p_target is above token i, and tests guess i - 1, the token after it.
+        words = ("tests", f"guess {i - 1}")
+        if i == last:  # no guess follows
+            words = ("bonus", "token")
         class_ = "bold blue" if i == last else None
-        yield mono(middle(i) - 13.5, ROWS - 9, f"[{i - 1}]")
+        yield mono(middle(i) - 13.5, ROWS - 9, f"[{i - 1}]")  # 13.5: half of its three letters
         yield rect(left_edge(i), ROWS, BOX, HIGH, "strong" if i == last else "box", rx=6)
-        yield text(middle(i), ROWS + 24, judges, class_, text_anchor="middle")
-        yield text(middle(i), ROWS + 46, of_what, class_, text_anchor="middle")
+        for n, line_of_words in enumerate(words):
+            y = ROWS + 24 + 22 * n
+            yield text(middle(i), y, line_of_words, class_, text_anchor="middle")
 
 
 def links():
@@ -73,7 +82,8 @@ def links():
 
 def draw(data):
     """Return the picture; `data` is not needed."""
-    tip = element("path", d="M0,0.5 8,4 0,7.5z", class_="ink")
+    tip = element("path", d="M0,0.5 8,4 0,7.5z", class_="ink")  # a triangle
+    # orient="auto" turns the tip into the direction of its line.
     marker = element("marker", tip, id="tip", viewBox="0 0 8 8", refX=8, refY=4, markerWidth=8,
                      markerHeight=8, markerUnits="userSpaceOnUse", orient="auto")
     parts = [marker, text(EDGE, 34, "One pass of the target: four rows", "bold"),
@@ -82,10 +92,10 @@ def draw(data):
                   "small muted")]
     style = (f".box,.edge{{fill:none;stroke:{colour('grey')}}}"
              f".strong{{fill:none;stroke-width:2;stroke:{colour('blue')}}}")
-    title = ("Five boxes of tokens: x[:-1], which is in the cache, then x[-1], guess 0, guess 1, "
-             "guess 2, which the pass computes. Above each computed token is its row. "
-             "p_target[0], above x[-1], judges guess 0; p_target[1], above guess 0, judges guess "
-             "1; p_target[2], above guess 1, judges guess 2; p_target[3], above guess 2, gives "
-             "the bonus token. Lines lead to each row from the token below it and from the "
-             "tokens at its left.")
+    title = ("Five boxes of tokens: x[:-1], which is in the cache, then x[-1], guess 0, "
+             "guess 1, guess 2, which the pass computes. Above each computed token is its row. "
+             "p_target[0], above x[-1], tests guess 0; p_target[1], above guess 0, tests "
+             "guess 1; p_target[2], above guess 1, tests guess 2; p_target[3], above guess 2, "
+             "gives the bonus token. Lines lead to each row from the token below it and from "
+             "the tokens at its left.")
     return picture(HEIGHT, title, parts, style)

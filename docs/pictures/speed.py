@@ -5,7 +5,8 @@ from theory.speedup import walltime_improvement
 
 
 def draw_expected_tokens(figure, data):
-    """Draw the predicted speed-up against K at four acceptances, with the pair's measured costs."""
+    """Draw the predicted speed-up against K at four acceptances, with measured costs."""
+    # The median time of a pass over n rows; the keys of JSON are strings.
     rows = {int(n): ms["median"] for n, ms in data["passes"]["rows_ms"].items()}
     c = data["passes"]["draft_ms"]["median"] / rows[1]
     Ks = range(1, 9)
@@ -14,7 +15,7 @@ def draw_expected_tokens(figure, data):
         # A round of K guesses has a pass over K + 1 rows.
         speedups = [walltime_improvement(alpha, K, c, rows[K + 1] / rows[1]) for K in Ks]
         axes.plot(Ks, speedups, label=f"alpha = {alpha}: up to {max(speedups):.2f}")
-    axes.axhline(1, color=colour("ink"), linewidth=0.8)
+    axes.axhline(1, color=colour("ink"), linewidth=0.8)  # the speed of plain decoding
     axes.set(xlabel="K, guesses per round", ylabel="speed-up", xticks=Ks, ylim=(0, 3),
              title="Predicted speed-up, with measured costs of rows")
     place_legend(axes, ncols=2)
@@ -23,6 +24,7 @@ def draw_expected_tokens(figure, data):
 def draw_speed(figure, data):
     """Draw the measured speed-ups of the pair against K, and the formula's predictions."""
     axes = figure.subplots()
+    # Points are measured speed-ups, and curves are predictions.
     for i, (temperature, race) in enumerate(data["own"]["races"].items()):
         # "0", plain decoding, and "auto" have no prediction.
         Ks = [int(K) for K, row in race.items() if "predicted" in row]

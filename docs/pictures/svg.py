@@ -13,8 +13,10 @@ from lib.svg import element, rect
 SANS = "-apple-system,BlinkMacSystemFont,'Segoe UI','Noto Sans',Helvetica,Arial,sans-serif"
 MONO = "ui-monospace,SFMono-Regular,'SF Mono',Menlo,Consolas,'Liberation Mono',monospace"
 ADVANCE = 0.6  # width of a letter / its size; `mono` sets every monospace font to this width
-WIDTH, EDGE = 480, 18  # of a picture, and of the space at its left and right
-SIZE, SMALL_SIZE = 16, 15  # of letters; SMALL_SIZE is 11 pixels on a telephone, 358 pixels wide
+WIDTH = 480  # of a picture
+EDGE = 18  # the space at its left and right
+SIZE = 16  # of letters
+SMALL_SIZE = 15  # of small letters: 11 pixels on a telephone, which is 358 pixels wide
 
 
 def mono(x, y, string, size=SMALL_SIZE, class_="", **attributes):
@@ -25,15 +27,19 @@ def mono(x, y, string, size=SMALL_SIZE, class_="", **attributes):
 
 
 def picture(height, title, parts, style=""):
-    """Return the file, with a frame. `title` says what is seen, for readers who do not see it."""
+    """Return the file, with a frame; `title` describes it for readers who do not see it."""
     # A class for each colour, which fills letters and boxes.
     inks = "".join(f".{name}{{fill:{colour(name)}}}" for name in COLOURS)
     base = (f"text{{font-family:{SANS};fill:{colour('ink')};white-space:pre}}"
-            f".mono{{font-family:{MONO}}}.small{{font-size:{SMALL_SIZE}px}}.bold{{font-weight:600}}"
+            f".mono{{font-family:{MONO}}}.small{{font-size:{SMALL_SIZE}px}}"
+            ".bold{font-weight:600}"
             f"{inks}.panel{{stroke:{colour('line')}}}"
             f".rule{{stroke:{colour('block')}}}.mark{{stroke:{colour('ink')};stroke-width:2}}")
+    # The frame lies within the picture: a line is drawn half on each side of its edge.
+    frame = rect(0.5, 0.5, WIDTH - 1, height - 1, "panel", rx=8)
+    # The picture's own style comes last, so it overrides the base. Empty parts are left out.
     body = "\n".join([element("title", escape(title)), element("style", f"\n{base}\n{style}\n"),
-                      rect(0.5, 0.5, WIDTH - 1, height - 1, "panel", rx=8), *filter(None, parts)])
+                      frame, *filter(None, parts)])
     svg = element("svg", f"\n{body}\n", xmlns="http://www.w3.org/2000/svg", width=WIDTH,
                   height=height, viewBox=f"0 0 {WIDTH} {height}", role="img", font_size=SIZE)
     return svg + "\n"
@@ -63,6 +69,7 @@ def positions(string, columns):
         if is_word and column and column + len(piece) > columns:
             row += 1
             column = 0
+        # Spaces are placed too, even beyond the end of a line, where they are not seen.
         places += [(column + i, row) for i in range(len(piece))]
         column += len(piece)
     return places

@@ -9,20 +9,26 @@ from docs.pictures.svg import EDGE, WIDTH, picture
 from lib.svg import line, rect, text
 
 HEIGHT = 324
-K, C, M = 4, 0.1, 1.3  # guesses per round; times of a draft step and of a pass over K + 1 rows
+K = 4  # guesses per round
+C = 0.1  # time of a draft step
+M = 1.3  # time of a target pass over K + 1 rows
 WRITTEN = [3, 2, 3]  # the tokens of each round
 N_TOKENS = sum(WRITTEN)
 UNIT = (WIDTH - 2 * EDGE) / N_TOKENS  # the length of one pass
-PLAIN, SPECULATIVE, AXIS = 76, 156, 206  # tops of the bars, y of the axis
-BAR, GAP = 34, 1.6  # height of a bar, and the space between two bars
+PLAIN = 76  # top of the upper bars
+SPECULATIVE = 156  # top of the lower bars
+AXIS = 206  # y of the axis
+BAR = 34  # height of a bar
+GAP = 1.6  # the space between two bars
 
 
 def span(start, length, top, class_, words=""):
     """Yield the bar of one step, with words in its middle."""
     x = EDGE + UNIT * start
-    yield rect(x, top, UNIT * length - GAP, BAR, class_, rx=2)
+    width = UNIT * length - GAP  # the gap is at the right of a bar
+    yield rect(x, top, width, BAR, class_, rx=2)
     if words:
-        yield text(x + (UNIT * length - GAP) / 2, top + 23, words, text_anchor="middle")
+        yield text(x + width / 2, top + 23, words, text_anchor="middle")
 
 
 def round_bars():
@@ -32,6 +38,7 @@ def round_bars():
         for _ in range(K):
             yield from span(start, C, SPECULATIVE, "block")
             start += C
+        # The pass begins when the draft has made all guesses.
         yield from span(start, M, SPECULATIVE, "blue_bar", f"+{n_tokens}")
         start += M
 
@@ -50,6 +57,7 @@ def axis():
 def draw(data):
     """Return the picture; `data` is not needed."""
     cost = K * C + M  # of a round
+    sum_of_costs = f"A round takes K c + m = {K} \u00d7 {C} + {M} = {cost:.1f}."
     total = len(WRITTEN) * cost
     plain_bars = []
     for n in range(N_TOKENS):
@@ -60,8 +68,7 @@ def draw(data):
              text(EDGE, SPECULATIVE - 10, "speculative:"),
              text(EDGE + 106, SPECULATIVE - 10, "4 draft steps (grey), then one pass", "muted"),
              *round_bars(), *axis(),
-             text(EDGE, AXIS + 56, f"A round takes K c + m = {K} \u00d7 {C} + {M} = {cost:.1f}.",
-                  "small"),
+             text(EDGE, AXIS + 56, sum_of_costs, "small"),
              text(EDGE, AXIS + 78, f"{len(WRITTEN)} rounds take {total:.1f} "
                                    f"instead of {N_TOKENS}:",
                   "small"),

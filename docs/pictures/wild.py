@@ -1,4 +1,4 @@
-"""Draw wild.svg: the distance of each inexact rule that was met in public.
+"""Draw wild.svg: the distance of each inexact rule found in public.
 
 python -m exact.rules, also with --settings, prints the distances.
 """
@@ -13,8 +13,11 @@ from exact.rules.register import enumerated_rule
 from exact.rules.settings import enumerated_setting
 from lib.svg import rect, text
 
-TOY, K = "A", 3
-TOP, LINE, BETWEEN = 86, 20, 34  # y of the first name, from one line to the next, between rules
+TOY = "A"
+K = 3
+TOP = 86  # y of the first name
+LINE = 20  # from one line of a name to the next
+BETWEEN = 34  # from a name's bar to the next name
 COLUMNS = 50  # letters in a line of a name
 FULL = 290  # the length of the bar of distance 1
 
@@ -25,6 +28,7 @@ def public_rules():
     # Each rule with the function that enumerates it.
     every = [(rule, enumerated_rule) for rule in register.RULES]
     every += [(rule, enumerated_setting) for rule in settings.SETTINGS]
+    # `seen` has the links to where a rule was met; an exact rule has the distance 0.
     met = [(rule.name, project(rule.seen), float(enumerated(rule.name, TOY, K).distance))
            for rule, enumerated in every if rule.seen and not rule.exact]
     return sorted(met, key=lambda row: row[2], reverse=True)
@@ -46,7 +50,7 @@ def project(links):
 
 def draw(data):
     """Return the picture; `data` is not needed."""
-    parts = [text(EDGE, 32, "Inexact rules that were met in public", "bold"),
+    parts = [text(EDGE, 32, "Inexact rules found in public", "bold"),
              text(EDGE, 54, f"distance from the target (toy {TOY}, K = {K})", "small muted")]
     y = TOP
     rules = public_rules()
@@ -55,10 +59,11 @@ def draw(data):
         for words in textwrap.wrap(name, COLUMNS):
             parts.append(text(EDGE, y, words, "small"))
             y += LINE
+        # The bar, its figure and the place are in the line below the name.
         parts += [rect(EDGE, y - 12, FULL * distance, 13, "red_bar", rx=2),
                   text(EDGE + FULL * distance + 8, y, f"{distance:.3f}", "small"),
                   text(WIDTH - EDGE, y, where, "small muted", text_anchor="end")]
         y += BETWEEN
     listed = "; ".join(f"{name}: {distance:.3f}" for name, _, distance in rules)
-    title = f"Bars: the distance of each inexact rule that was met in public. {listed}."
+    title = f"Bars: the distance of each inexact rule found in public. {listed}."
     return picture(y - 8, title, parts)

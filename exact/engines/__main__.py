@@ -47,10 +47,10 @@ class Engine(NamedTuple):
     """Hold how an engine is loaded and run, and how its verdict is found.
 
     load        imports what the engine needs; ImportError or OSError if it is not installed
-    settings    {what guesses, in words: a function}. The function of an enumerated engine returns
-                the tokens of one round, (x, rng, draft, target, K) -> ids. The function of a
-                sampled engine gets a folder for its files; it returns write_text(seed) ->
-                tokens
+    settings    {what guesses, in words: a function}. The function of an enumerated engine
+                returns the tokens of one round, (x, rng, draft, target, K) -> ids. The function
+                of a sampled engine gets a folder for its files; it returns a function
+                write_text(seed) -> tokens
     rounding    an enumerated engine with a distance below it is exact
     """
 
@@ -133,12 +133,14 @@ def enumerated_lines(package: str) -> Iterator[list[str]]:
     # {(verdict, cell of toy A, of toy B, of toy C): settings in words}
     settings = defaultdict(list)
     for words, one_round in engine.settings.items():
-        # a list for each toy, with the distances for K = 1, 2 and 3
-        distances = [[enumerated_distance(one_round, toy, K) for K in (1, 2, 3)] for toy in TOYS]
-        largest = max(max(of_toy) for of_toy in distances)
+        largest = 0.0
+        cells = []
+        for toy in TOYS:
+            distances = [enumerated_distance(one_round, toy, K) for K in (1, 2, 3)]
+            largest = max(largest, *distances)
+            # the cell of a toy has three distances
+            cells.append(" ".join(distance_cell(d, engine.rounding) for d in distances))
         verdict = "exact" if largest < engine.rounding else "**no**"
-        cells = [" ".join(distance_cell(distance, engine.rounding) for distance in of_toy)
-                 for of_toy in distances]
         settings[verdict, *cells].append(words)
     for verdict_and_cells, shared in settings.items():
         yield [with_version(package), "; ".join(shared), *verdict_and_cells]
@@ -167,10 +169,14 @@ def engine_tables(packages: list[str]) -> Iterator[str]:
     enumerated = [package for package in packages if package not in sampled]
     if enumerated:
         toys = [f"toy {toy}, K = 1, 2, 3" for toy in TOYS]
-        lines = [line for package in enumerated for line in enumerated_lines(package)]
+        lines = []
+        for package in enumerated:
+            lines += enumerated_lines(package)
         yield markdown_table(["engine", "guesses", "exact?", *toys], lines)
     if sampled:
-        lines = [line for package in sampled for line in sampled_lines(package)]
+        lines = []
+        for package in sampled:
+            lines += sampled_lines(package)
         yield markdown_table(["engine", "guesses", "exact?", "distance"], lines)
         yield explanation()
 

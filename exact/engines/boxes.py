@@ -6,7 +6,7 @@ boxes, for example on u_0 < 0.3 and 0.5 <= u_1 < 1, and the probability of an ou
 volume of its boxes. `find_boxes` of exact/oracle.py finds the boxes. It tries few points here,
 because one call of a kernel may take 10 ms.
 
-    cell       an integer i below GRID for each uniform, which is from i / GRID to (i + 1) / GRID
+    cell       an integer i below GRID for each uniform: from i / GRID to (i + 1) / GRID
     point      the middle of a cell: the uniforms (i + 0.5) / GRID
     outcome    point -> what the function returns for these uniforms
 """
@@ -36,7 +36,7 @@ def middle_of(cell: np.ndarray) -> Point:
 
 
 def boxes(outcome: Outcome, n: int) -> Iterator[tuple[float, Any, Point]]:
-    """Yield (volume, outcome, middle) of boxes that fill [0, 1)^n; the outcome is constant on each.
+    """Yield (volume, outcome, middle) of boxes that fill [0, 1)^n, each with one outcome.
 
     ValueError if there are too many boxes, because the function does more than compare uniforms
     with thresholds.
@@ -53,7 +53,8 @@ def boxes(outcome: Outcome, n: int) -> Iterator[tuple[float, Any, Point]]:
         return np.array([[numbers.setdefault(each, len(numbers))] for each in outcomes])
 
     rng = copy.deepcopy(RNG)  # so that every call tries the same points
-    corners = find_boxes(numbers_at, 1, n, GRID - 1, rng, SAMPLES)  # 1 case, cells 0 .. GRID - 1
+    # there is 1 case, and the cells of a uniform are 0 .. GRID - 1
+    corners = find_boxes(numbers_at, 1, n, GRID - 1, rng, SAMPLES)
     if corners is None:
         raise ValueError("need an outcome that is constant on boxes of uniforms")
     _, lows, highs = corners
@@ -65,7 +66,7 @@ def boxes(outcome: Outcome, n: int) -> Iterator[tuple[float, Any, Point]]:
 
 
 def widths(outcome: Callable[[float], Hashable]) -> dict[Any, float]:
-    """Return the distribution of outcome(u) for one uniform u: {outcome: the length of its part}.
+    """Return the distribution of outcome(u) for one uniform u: {outcome: length of its part}.
 
     >>> {side: round(width, 3) for side, width in widths(lambda u: "ab"[u < 0.25]).items()}
     {'b': 0.25, 'a': 0.75}
@@ -84,10 +85,10 @@ def race_distribution(winner: Callable[[Point], int], n: int) -> np.ndarray:
     be asked for the winner at given speeds 1 / E: `winner(speeds)` is argmax(weights * speeds).
 
     1. At equal speeds the winner is the token with the largest weight, `first`.
-    2. Give `first` the speed u, one other token the speed 1, and all other tokens the speed 0. The
-       other token wins if u weights[first] < weights[other].
-    3. So the other token wins for u from 0 to weights[other] / weights[first]. The length of this
-       interval is its weight, relative to the weight of `first`.
+    2. Give `first` the speed u, one other token the speed 1, and all other tokens the speed 0.
+       The other token wins if u weights[first] < weights[other].
+    3. So the other token wins for u from 0 to weights[other] / weights[first]. The length of
+       this interval is the weight of the other token, relative to the weight of `first`.
 
     >>> weights = np.array([0.1, 0.4, 0.0])
     >>> race_distribution(lambda speeds: int(np.argmax(weights * speeds)), 3).round(6).tolist()

@@ -8,8 +8,8 @@ are m different texts, and
     limit = sqrt((m log 2 + log(1 / ERROR)) / (2 n))
 
 1. The distance is the largest difference of frequency and probability of any set of texts.
-2. For an exact engine, the difference of one set exceeds the limit with a probability of at most
-   exp(-2 n limit^2), which is ERROR / 2^m (Hoeffding).
+2. For an exact engine, the difference of one set exceeds the limit with a probability of at
+   most exp(-2 n limit^2), which is ERROR / 2^m (Hoeffding).
 3. There are 2^m sets, so an exact engine's distance exceeds the limit with a probability of at
    most ERROR.
 4. If an engine's true distance is at least 2 limit, its probability of some set differs by at
@@ -58,7 +58,7 @@ def random_weights(name):
 
 @cache
 def model(name):
-    """Return the draft or the target as a model of probabilities, which computes each row once."""
+    """Return the draft or the target as a probability model that computes each row once."""
     probabilities = with_sampling(GPT2(random_weights(name), TINY_SIZES["n_head"]))
     row_after_text = cache(lambda ids: probabilities(list(ids))[-1])
 
@@ -112,7 +112,7 @@ def sampled_distance(write_text, n_texts=N_TEXTS):
 # ---- llama.cpp
 
 def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabilistic=False):
-    """Return llama.cpp's server of a target, with a draft unless draft_path is None, in float32."""
+    """Return llama.cpp's server in float32; it has no draft if draft_path is None."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -164,8 +164,8 @@ def llama_cpp(folder, with_draft=True, probabilistic=False):
     def write_text(seed):
         # temperature 1, no other setting, and no prompt from the cache of an earlier request
         answer = server.handle_completions({
-            "prompt": list(X), "n_predict": N_TOKENS, "seed": seed, "temperature": 1.0, "top_k": 0,
-            "top_p": 1.0, "min_p": 0.0, "cache_prompt": False, "ignore_eos": True})
+            "prompt": list(X), "n_predict": N_TOKENS, "seed": seed, "ignore_eos": True,
+            "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "cache_prompt": False})
         text = answer["choices"][0]["text"]
         return map("abc".index, text)  # token 0 is the letter a
 
@@ -213,14 +213,16 @@ def openvino(folder, with_draft=True):
 # ---- in words
 
 def explanation() -> str:
-    """Return the sentences of the page about the limit, and about the rules that may be missed."""
+    """Return the sentences of the page about the limit, and about rules that may be missed."""
     largest = limit(N_TEXTS, len(wanted()))
     # a rule with a distance below 2 limit may be measured below the limit
     missed = [f"*{name}*" for name, distance in wrong_distances().items()
               if distance < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")  # 1e-6, which Python writes as 1e-06
-    return (f"We compare {N_TEXTS:,} texts of random GPT-2s with K = {N_GUESSES}. With probability "
-            f"1 - {error}, an exact engine stays below a distance of {largest:.4f}. An engine "
-            f"whose true distance is at least {2 * largest:.4f} exceeds this limit with the same "
+    return (f"Each distance is measured on {N_TEXTS:,} texts by GPT-2s with random weights "
+            f"and K = {N_GUESSES}. For an exact engine it is below {largest:.4f} with "
+            f"probability 1 - {error}. If an engine's true distance is at least "
+            f"{2 * largest:.4f}, the measured distance is above {largest:.4f} with the same "
             f"probability. This comparison can miss {len(missed)} of the inexact rules above, "
-            f"which are closer than {2 * largest:.4f} here: {'; '.join(missed)}.")
+            f"because their distance on these models is below {2 * largest:.4f}: "
+            f"{'; '.join(missed)}.")

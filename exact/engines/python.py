@@ -54,7 +54,7 @@ def transformers_round(x, rng, draft: Model, target: Model, K, guess: DraftGuess
 # ---- mlx-lm
 
 def mlx_model(model: Model):
-    """Return a toy as a model of mlx-lm, without a cache, because a row depends on one token."""
+    """Return a toy as a model of mlx-lm; its rows depend on one token, so it has no cache."""
     import mlx.core as mx
 
     class ToyModel:
@@ -70,7 +70,7 @@ def mlx_model(model: Model):
 
 
 def mlx_round(x, rng, draft: Model, target: Model, K):
-    """Return the tokens of one round as mlx-lm guesses and tests, with an enumerated sampler."""
+    """Return the tokens of one round of mlx-lm, whose sampler is enumerated."""
     import mlx.core as mx
     from mlx_lm.generate import speculative_generate_step
 

@@ -42,7 +42,7 @@ class Kernel(NamedTuple):
 
 @cache
 def outcomes(bind, guesses, p_draft, p_target):
-    """Return three lists over all boxes: probability, accepted guesses, row of the last token."""
+    """Return three lists over all boxes: probabilities, accepted guesses, last tokens' rows."""
     probabilities = []
     accepted = []
     rows = []
@@ -56,8 +56,7 @@ def outcomes(bind, guesses, p_draft, p_target):
 
 
 def as_tuples(rows):
-    """Return rows as tuples of floats, because `outcomes` is cached and needs hashable arguments.
-    """
+    """Return rows as tuples of floats, which can be hashed, so that `outcomes` is cached."""
     return tuple(tuple(map(float, row)) for row in rows)
 
 
@@ -78,7 +77,7 @@ def kernel_round(x, rng, draft, target, K, bind, one_hot=False):
 
 
 def round_by_kernel(bind, one_hot=False, **settings):
-    """Return the function of one round with this kernel: (x, rng, draft, target, K) -> tokens."""
+    """Return the function of one round by a kernel, (x, rng, draft, target, K) -> tokens."""
     bind_with_settings = partial(bind, **settings)
     return partial(kernel_round, bind=bind_with_settings, one_hot=one_hot)
 
@@ -130,8 +129,7 @@ def load_sglang():
 
 
 def sglang_kernel(guesses, p_draft, p_target, block_verification=False):
-    """Return SGLang's kernel. It draws the last token by inversion, from one more uniform, `last`.
-    """
+    """Return SGLang's kernel, which draws the last token by inversion from a uniform `last`."""
     verify = load_sglang()["chain_speculative_sampling_triton"]
     k = len(guesses)
 
@@ -292,13 +290,14 @@ def vllm_gpu(guesses, p_draft, p_target, block_verification=False):
     k = len(guesses)
     positions = tensor(range(k + 1), np.int64)
     request = tensor([0], np.int32)  # the number of the only request
+    candidates = tensor([-1, *guesses], np.int64)  # -1 is the token before the guesses
 
     def ids_at(uniforms):
         noise.uniforms = (*uniforms, 0.5)  # position k has no guess: its number tests nothing
         ids, n_ids = scope["rejection_sample"](
             target_logits=tensor(p_target).log(),
             draft_logits=None if p_draft is None else tensor([p_draft]).log(),
-            draft_sampled=tensor([-1, *guesses], np.int64),  # entry 0: the token before the guesses
+            draft_sampled=candidates,
             cu_num_logits=tensor([0, k + 1], np.int32),
             pos=positions,
             idx_mapping=request,

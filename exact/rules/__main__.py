@@ -27,7 +27,7 @@ from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
 
 ROUNDING = 1e-12  # nats: a smaller divergence is rounding
-ERROR = 1e-6  # the probability that a wrong rule is not seen in as many texts as the column says
+ERROR = 1e-6  # the probability that the number of texts in a table does not show a wrong rule
 
 
 def texts_needed(found: Found) -> str:
@@ -46,7 +46,10 @@ def texts_needed(found: Found) -> str:
         # (1 - impossible)^n, which is ERROR for n = log(ERROR) / log(1 - impossible)
         return f"{ceil(log(ERROR) / log1p(-impossible)):,}"
     # KL: the mean over the rule's texts of log(the rule's probability / the target's)
-    nats = sum(p * log(p / found.wanted[text]) for text, p in found.texts.items() if p)
+    nats = 0.0
+    for text, p in found.texts.items():
+        if p:  # a text of probability 0 adds 0, and log(0) does not exist
+            nats += p * log(p / found.wanted[text])
     if nats <= ROUNDING:
         return "-"
     return f"{ceil(log(1 / ERROR) / nats):,}"
@@ -91,7 +94,8 @@ def distances_table(rules: Sequence, words: Sequence[str], enumerated: Callable,
 
 
 def where_met(rule: Rule) -> str:
-    """Return the links of a rule, then the links to where this exact rule was called inexact."""
+    """Return a rule's links, then links to where it was called inexact but is exact."""
+    # only an exact rule can be among ALARMS
     links = [rule.seen] if rule.seen else []
     links += [f"doubted in {where}" for name, _, where in ALARMS if name == rule.name]
     return "; ".join(links)
@@ -110,7 +114,7 @@ def rules_table(words: Sequence[str]) -> str:
 
 
 def group_table(name: str) -> str:
-    """Return the table of a group on toy A. Exact rules have no distances, because all are 0."""
+    """Return the table of a group on toy A; the exact rules' distances are 0 and left out."""
     is_exact = name == "exact"
     distance_heads = [*DISTANCES]
     heads = [*COLUMNS]
@@ -149,7 +153,7 @@ def alarms_table() -> str:
 
 
 def rows_of_file(path: Path) -> str:
-    """Return the table with a file's rule first, then the register's rules by their distance."""
+    """Return the table of a file's rule, and of the register's rules by their distance."""
     in_file = rule_of(names_in_file(path))
     if in_file.step or in_file.decoder:
         raise RuleError("need a function guess or verify; for a step or a DECODER: "
@@ -159,7 +163,11 @@ def rows_of_file(path: Path) -> str:
                 checked_verify(in_file.verify or speculative.verify), exact=True)
     largest = max(found_of(mine, "A", K).distance for K in (1, 2, 3))
     mine = mine._replace(exact=largest <= ROUNDING)
-    rules = sorted(register.RULES, key=lambda rule: enumerated_rule(rule.name, "A", 3).distance)
+
+    def distance(rule):
+        return enumerated_rule(rule.name, "A", 3).distance
+
+    rules = sorted(register.RULES, key=distance)
     my_round = law_of_round(mine, "A", X, 3)
     my_tokens = sum(len(ids) * p for ids, p in my_round.items())
 

@@ -3,10 +3,10 @@
 A batch has B rounds with K guesses each, over a vocabulary of V tokens:
 
     guesses    [B, K]           p_draft   [B, K, V]        p_target   [B, K + 1, V]
-    uniforms   [B, K + 1]       uniform t tests guess t; uniform K draws the last token, which is
-                                the replacement of a rejected guess or the bonus token
-    tokens     [B, K + 1]       the accepted guesses, the last token, then -1: [5, 7, 2, -1] is a
-                                round of K = 3 with the guesses 5 and 7 accepted
+    uniforms   [B, K + 1]       uniform t tests guess t; uniform K draws the last token, which
+                                is the replacement of a rejected guess or the bonus token
+    tokens     [B, K + 1]       the accepted guesses, the last token, then -1: [5, 7, 2, -1] is
+                                a round of K = 3 with the guesses 5 and 7 accepted
 
 EXACT and WRONG are {name of a rule: its function}. exact/oracle.py is tested with these
 functions, and benchmarks/power.py runs the tests of engines on them. A test here is the batched
@@ -48,12 +48,26 @@ def draw(weights, uniforms):  # [.., V], [..] -> [..]
     return (uniforms[..., None] >= ends).sum(axis=-1)
 
 
+def entry_per_round(array, n):  # [B, K, ..], [B] -> [B, ..]
+    """Return entry n of each round: array[0, n[0]], array[1, n[1]], .."""
+    rounds = np.arange(len(n))
+    return array[rounds, n]
+
+
+def best_of(rows):  # [.., V] -> [.., V]
+    """Return one-hot rows of the largest entries."""
+    # row i of the identity matrix is the one-hot row of token i
+    one_hot_rows = np.eye(rows.shape[-1], dtype=rows.dtype)
+    return one_hot_rows[rows.argmax(axis=-1)]
+
+
 def written(guesses, n, token):  # [B, K], [B], [B] -> [B, K + 1]
     """Return each round's tokens: its first n guesses, its last token, then -1."""
     tokens = np.pad(guesses, ((0, 0), (0, 1)))  # column K is new
     columns = np.arange(tokens.shape[1])
     tokens[columns > n[:, None]] = -1
-    tokens[np.arange(len(n)), n] = token  # column n of each round
+    rounds = np.arange(len(n))
+    tokens[rounds, n] = token
     return tokens
 
 
@@ -64,8 +78,7 @@ def n_leading(flags):  # [B, K] -> [B]
 
 
 def last_passed(passed):  # [B, K] -> [B]
-    """Return the largest number n of guesses that passes; column n - 1 is whether n guesses pass.
-    """
+    """Return the largest number n of guesses whose test, column n - 1, passes; 0 if none."""
     # a new first column, so that column n is whether n guesses pass; n = 0 always passes
     passed = np.pad(passed, ((0, 0), (1, 0)), constant_values=True)
     # argmax finds the first true column; in reversed order this is the last true column
@@ -123,6 +136,7 @@ def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_res
 
     tests = uniforms[:, :1] if numbers == "one" else uniforms[:, :K]
     targets, drafts = probabilities(guesses, p_draft, scaled(p_target))
+    # the guesses before the first rejected one are accepted, but not more than are tested
     accepted = tests < p_accept(targets, drafts)
     n = np.minimum(n_leading(accepted), k)
 
@@ -130,20 +144,20 @@ def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_res
     number = uniforms[:, K]
     if numbers == "twice":
         # uniform n rejected guess n; if n is K, uniform n is the last uniform as before
-        number = uniforms[np.arange(len(n)), n]
+        number = entry_per_round(uniforms, n)
     return written(guesses, n, draw(weights, number))
 
 
 def last_weights(guesses, p_draft, p_target, n, k, replace, bonus):  # -> [B, V]
     """Return the weights of the last token of each round with n of k guesses accepted."""
-    rounds = np.arange(len(guesses))
     K = guesses.shape[1]
     # the weights of a replacement of every guess; p_target[:, 1:] has each guess's next row
     replaced = replace(guesses, p_target[:, :K], p_draft, p_target[:, 1:])  # [B, K, V]
     # a round with n = K has no replacement; any row is taken, and is not used
-    replacement_row = replaced[rounds, np.minimum(n, K - 1)]
-    # bonus = -1 is row k, the last row of a round with k guesses; bonus = -2 is row k - 1
-    bonus_row = p_target[rounds, np.maximum(k + 1 + bonus, 0)]
+    replacement_row = entry_per_round(replaced, np.minimum(n, K - 1))
+    # a round with k guesses has k + 1 rows: bonus = -1 is row k, and bonus = -2 is row k - 1.
+    # A round without guesses has row 0 alone
+    bonus_row = entry_per_round(p_target, np.maximum(k + 1 + bonus, 0))
     is_bonus = n == k
     return np.where(is_bonus[:, None], bonus_row, replacement_row)
 
@@ -153,15 +167,14 @@ def match(guesses, p_draft, p_target, uniforms, n_tested=all_of):
     drawn = draw(p_target, uniforms)  # [B, K + 1]
     n_matches = n_leading(drawn[:, :-1] == guesses)
     n = np.minimum(n_matches, n_tested(guesses, p_draft))
-    return written(guesses, n, drawn[np.arange(len(n)), n])
+    return written(guesses, n, entry_per_round(drawn, n))
 
 
 # ---- right tests with a wrong argument
 
 def best_tokens(guesses, p_draft, p_target, uniforms):
     """Compare the guesses with the target's most probable tokens."""
-    best_rows = np.eye(p_target.shape[-1])[p_target.argmax(axis=-1)]  # one-hot, [B, K + 1, V]
-    return match(guesses, p_draft, best_rows, uniforms)
+    return match(guesses, p_draft, best_of(p_target), uniforms)
 
 
 def next_rows(guesses, p_draft, p_target, uniforms):
@@ -180,7 +193,7 @@ def first_untested(guesses, p_draft, p_target, uniforms):
 def best_bonus(guesses, p_draft, p_target, uniforms):
     """Test as `chain`; the bonus token is the target's most probable token."""
     rows = p_target.copy()
-    rows[:, -1] = np.eye(p_target.shape[-1])[p_target[:, -1].argmax(axis=-1)]
+    rows[:, -1] = best_of(p_target[:, -1])
     return chain(guesses, p_draft, rows, uniforms)
 
 
@@ -194,7 +207,7 @@ def no_bonus(guesses, p_draft, p_target, uniforms):
 # ---- shares: [B, K + 1], column n is the share of the first n guesses
 
 def shares(guesses, p_draft, p_target):  # -> [B, K + 1]
-    """Return the shares of block verification after 0 .. K guesses, as variants/block.py does."""
+    """Return the shares of block verification after 0 .. K guesses, as in variants/block.py."""
     target, draft = probabilities(guesses, p_draft, p_target)
     share = np.ones((len(guesses), 1 + guesses.shape[1]), dtype=p_target.dtype)
     for t in range(guesses.shape[1]):
@@ -211,16 +224,18 @@ def joint_ratios(guesses, p_draft, p_target):  # -> [B, K + 1]
 
 
 def last_uncapped(guesses, p_draft, p_target):  # -> [B, K + 1]
-    """Return the shares of verifiers.last_uncapped: the last one is the product of all ratios."""
+    """Return the shares of verifiers.last_uncapped; the last is the product of all ratios."""
     share = shares(guesses, p_draft, p_target)
     share[:, -1] = np.minimum(joint_ratios(guesses, p_draft, p_target)[:, -1], 1)
     return share
 
 
 def capped_at_maxima(guesses, p_draft, p_target):  # -> [B, K + 1]
-    """Return the shares of verifiers.capped_at_maxima: 1 where the product has a new maximum."""
+    """Return the shares of verifiers.capped_at_maxima; 1 at a new maximum of the product."""
     joint = joint_ratios(guesses, p_draft, p_target)
     _, draft = probabilities(guesses, p_draft, p_target)
+    # share t is 1 / (the draft's probability of the first t guesses), except where it is set
+    # below
     share = np.ones_like(joint)
     share[:, 1:] /= draft.cumprod(axis=1)
     # column t of `largest` is the largest of the products 0 .. t
@@ -247,7 +262,8 @@ def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest, shares=shar
     mass = weights[:, :K].sum(axis=-1)
     p_accept = p_block(mass, share, at(p_draft, guesses), rest)
     n = last_passed(uniforms[:, :K] < p_accept)
-    return written(guesses, n, draw(weights[np.arange(len(n)), n], uniforms[:, K]))
+    token = draw(entry_per_round(weights, n), uniforms[:, K])
+    return written(guesses, n, token)
 
 
 def p_block(mass, share, p_guess, rest):  # [B, K], [B, K + 1], [B, K] -> [B, K]
@@ -267,14 +283,14 @@ def p_block(mass, share, p_guess, rest):  # [B, K], [B, K + 1], [B, K] -> [B, K]
 
 
 def one_product(guesses, p_draft, p_target, uniforms):
-    """Accept the largest number of guesses whose product of ratios reaches the uniforms' product.
-    """
+    """Accept the most guesses whose product of ratios reaches the product of their uniforms."""
     ratios = ratio(*probabilities(guesses, p_draft, p_target))
     K = guesses.shape[1]
-    n = last_passed(np.cumprod(ratios, axis=1) >= np.cumprod(uniforms[:, :K], axis=1))
-    # the residual of every row, and of these the residual of row n
-    residuals = surplus(p_target, np.pad(p_draft, PAD_ROW))
-    return written(guesses, n, draw(residuals[np.arange(len(n)), n], uniforms[:, K]))
+    # column n - 1 of both products is of n guesses
+    n = last_passed(ratios.cumprod(axis=1) >= uniforms[:, :K].cumprod(axis=1))
+    residuals = surplus(p_target, np.pad(p_draft, PAD_ROW))  # of every row
+    token = draw(entry_per_round(residuals, n), uniforms[:, K])
+    return written(guesses, n, token)
 
 
 # ---- the rules
@@ -303,6 +319,7 @@ COUNTS = {  # {a way to guess: the function that returns how many guesses are te
 
 def function_and_settings(function):
     """Return the function and the settings of a partial, or of a plain function."""
+    # only a partial has these attributes
     return getattr(function, "func", function), getattr(function, "keywords", {})
 
 

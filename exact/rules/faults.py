@@ -13,7 +13,7 @@ from types import CodeType
 
 import numpy as np
 
-from exact.rules.batched import at
+from exact.rules.batched import at, best_of, entry_per_round
 from exact.rules.guesses import bfloat16
 
 RIGHT = """\
@@ -170,8 +170,8 @@ FAULTS = {
         "drafts = np.concatenate([p_draft[:, 1:], np.zeros_like(p_target[:, :2])], axis=1)",
         "drafts = np.concatenate([np.zeros_like(p_target[:, :1]), p_draft], axis=1)",
         "drafts = np.concatenate([p_draft, p_target[:, K:]], axis=1)",
-        "drafts = np.concatenate([top_p(p_draft, 0.9), np.zeros_like(p_target[:, :1])], axis=1)",
-        "drafts = np.concatenate([in_8_bits(p_draft), np.zeros_like(p_target[:, :1])], axis=1)",
+        "drafts = np.concatenate([top_p(p_draft, 0.9), 0 * p_target[:, :1]], axis=1)",
+        "drafts = np.concatenate([in_8_bits(p_draft), 0 * p_target[:, :1]], axis=1)",
     ],
     "target_row = p_target[each, n]": [
         "target_row = p_target[each, np.minimum(n + 1, K)]",
@@ -225,7 +225,7 @@ FAULTS = {
         # a string in two pieces: one fault
         "weights = np.where((n == 0)[:, None], best_of(np.maximum(target_row - draft_row, 0)), "
         "np.maximum(target_row - draft_row, 0))",
-        "weights = np.where((n < K)[:, None], target_row * (target_row > draft_row), target_row)",
+        "weights = target_row * ((target_row > draft_row) | (n == K)[:, None])",
         "weights = np.maximum(target_row - draft_row, 0).astype(np.float16)",
         "weights = bfloat16(np.maximum(target_row - draft_row, 0))",
         "weights = np.maximum(target_row - draft_row, 0).round(2)",
@@ -264,7 +264,7 @@ FAULTS = {
     ],
     "token = (u[:, None] >= bounds).sum(axis=-1)": [
         "token = weights.argmax(axis=-1)",
-        "token = np.where(n == K, target_row.argmax(axis=-1), (u[:, None] >= bounds).sum(axis=-1))",
+        "token = np.where(n == K, target_row.argmax(-1), (u[:, None] >= bounds).sum(-1))",
         "token = np.minimum((u[:, None] >= bounds).sum(axis=-1), 1)",
         "token = (bounds > u[:, None]).argmax(axis=-1)",
     ],
@@ -339,14 +339,11 @@ def min_p(rows, share):
     return normalised(rows * (rows >= share * rows.max(axis=-1, keepdims=True)))
 
 
-def best_of(rows):
-    """Return one-hot rows of the largest entries."""
-    return np.eye(rows.shape[-1], dtype=rows.dtype)[rows.argmax(axis=-1)]
-
 
 def greedy_above(rows, probability):
-    """Return the rows with a token above this probability as one-hot, the other rows unchanged."""
-    return np.where(rows.max(axis=-1, keepdims=True) > probability, best_of(rows), rows)
+    """Return the rows, but each row with a token above this probability as a one-hot row."""
+    has_likely_token = rows.max(axis=-1, keepdims=True) > probability
+    return np.where(has_likely_token, best_of(rows), rows)
 
 
 def sharper(rows, power):
@@ -360,8 +357,9 @@ def in_8_bits(rows):
 
 
 def tokens_at(guesses, n):
-    """Return the rejected guess n of each round; the last guess if none was rejected (n = K)."""
-    return guesses[np.arange(len(n)), np.minimum(n, guesses.shape[1] - 1)]
+    """Return guess n of each round, which was rejected; the last guess if n is K."""
+    last = guesses.shape[1] - 1
+    return entry_per_round(guesses, np.minimum(n, last))
 
 
 def one_hot_of(tokens, rows):
@@ -371,7 +369,8 @@ def one_hot_of(tokens, rows):
 
 def unless_small(weights, rows, mass):
     """Return the weights, replaced by `rows` where the sum of the weights is below `mass`."""
-    return np.where(weights.sum(axis=-1, keepdims=True) < mass, rows, weights)
+    is_small = weights.sum(axis=-1, keepdims=True) < mass
+    return np.where(is_small, rows, weights)
 
 
 FUNCTIONS = (at, top_p, top_k, min_p, best_of, greedy_above, sharper, bfloat16, in_8_bits,

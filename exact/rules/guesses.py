@@ -21,16 +21,16 @@ from variants.multipath import best_row, worst_first
 from variants.shared.branches import best_ids, tree_of_paths
 
 DraftGuess = Callable[..., tuple[Any, Any]]  # (x, k, rng, draft) -> guesses, p_draft
-# entry n is the cost of a pass with n guesses
-COSTS = (10, *range(16, 32))  # 10, 16, 17, 18, ..: the first guess costs 6, each later guess 1
-COSTS_WITH_A_BEND = (10, 14, *range(17, 32))  # 10, 14, 17, 18, ..: the guesses cost 4, 3, 1, 1, ..
+# entry n is the cost of a pass with n guesses: 10 is the cost without a guess
+COSTS = (10, *range(16, 32))  # the first guess costs 6, each later guess 1
+COSTS_WITH_A_BEND = (10, 14, *range(17, 32))  # the guesses cost 4, 3, and then 1 each
 COMMON = 2  # tokens 0 and 1 are the only common tokens in `common_tokens`
 
 
 # ---- what the guesses are drawn from, and the rows that the test receives
 
 def drawn_from(change: Callable) -> DraftGuess:
-    """Return a way to guess: draw from the draft's changed rows, and return the changed rows."""
+    """Return a way to guess: draw from the draft's changed rows, and return these rows."""
     return lambda x, k, rng, draft: guess(x, k, rng, mapped(draft, change))
 
 
@@ -55,7 +55,7 @@ common_tokens = drawn_from(lambda row: row * (np.arange(3) < COMMON))
 
 
 def as_drawn(x, k, rng, draft, guess: DraftGuess):
-    """Return the tokens of `guess` with the draft's unchanged rows, as if drawn from these rows."""
+    """Return the guesses of `guess` with the draft's rows, as if they were drawn from these."""
     guesses, _ = guess(x, k, rng, draft)
     return guesses, unchanged_rows(x, guesses, draft)
 
@@ -66,11 +66,14 @@ def unchanged_rows(x, guesses, draft):
 
 
 def beam(x, k, rng, draft, width=2):
-    """Return the k tokens that beam search with this width finds most probable, without rows."""
+    """Return the k tokens that beam search finds most probable, and None instead of rows."""
     beams = [(Fraction(1), [])]  # (probability, tokens), the most probable first
     for _ in range(k):
-        longer = [(p * p_next, tokens + [token]) for p, tokens in beams
-                  for token, p_next in enumerate(draft(x + tokens, 1)[-1])]
+        # each beam continued by each token
+        longer = []
+        for p, tokens in beams:
+            for token, p_next in enumerate(draft(x + tokens, 1)[-1]):
+                longer.append((p * p_next, tokens + [token]))
         # descending; of equal probabilities the earlier one stays first
         beams = sorted(longer, key=lambda pair: -pair[0])[:width]
     _, most_probable = beams[0]
@@ -85,7 +88,8 @@ def best_of_two(x, k, rng, draft, target):
     Only the better path is drawn here, token by token, from its distribution (`best_row`). The
     rows that are returned are wrong: they are the draft's.
     """
-    guesses, p_draft = [], []
+    guesses = []
+    p_draft = []
     # the mass and `below` of the tokens so far; variants/multipath.py defines both
     mass = 1
     below = 0
@@ -160,8 +164,8 @@ def drop_improbable(x, k, rng, draft, guess: DraftGuess = guess, extra=0):
     """
     guesses, p_draft = guess(x, k, rng, draft)
     # the confidence is read from unchanged rows, because p_draft may be one-hot
-    confident = [is_confident(row[token])
-                 for row, token in zip(unchanged_rows(x, guesses, draft), guesses)]
+    rows = unchanged_rows(x, guesses, draft)
+    confident = [is_confident(row[token]) for row, token in zip(rows, guesses)]
     n = count_leading(confident) + extra
     return guesses[:n], p_draft[:n]
 
@@ -172,7 +176,8 @@ def rates(confidences, costs):  # [.., k] -> [.., k + 1]
     The draft's confidence in guess t is the largest probability of its row. The product of the
     first n confidences is the estimate of the probability that n guesses are accepted.
     """
-    # passed[.., n] is the product of the first n confidences; passed[.., 0] is 1
+    # passed[.., n] is the product of the first n confidences; passed[.., 0] is 1. ones_like
+    # keeps the number type, so Fractions stay exact
     shape_of_ones = (*np.shape(confidences)[:-1], 1)  # [.., 1]
     ones = np.ones_like(confidences, shape=shape_of_ones)
     passed = np.concatenate([ones, confidences], axis=-1).cumprod(axis=-1)
@@ -192,5 +197,6 @@ def first_descent(rate, axis=-1):  # [.., k + 1] -> [..]
 def planned(x, k, rng, draft, choose=np.argmax, costs=COSTS):
     """Draw k guesses; return the first n, as many as `choose` picks from the rates."""
     guesses, p_draft = guess(x, k, rng, draft)
-    n = choose(rates([row.max() for row in p_draft], costs), axis=-1)
+    confidences = [row.max() for row in p_draft]
+    n = choose(rates(confidences, costs), axis=-1)
     return guesses[:n], p_draft[:n]

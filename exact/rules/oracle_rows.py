@@ -37,13 +37,21 @@ def model_of(thousandths):
 
     Row 1 + token follows every text that ends in this token.
     """
-    rows = [np.array([Fraction(number, 1000) for number in row], dtype=object)
-            for row in thousandths]
-    return lambda ids, n_last=1: np.array([rows[1 + token] for token in list(ids)[-n_last:]])
+    def fractions(numbers):
+        return np.array([Fraction(number, 1000) for number in numbers], dtype=object)
+
+    rows = [fractions(row) for row in thousandths]
+
+    def rows_after(ids, n_last=1):
+        # row 1 + NOTHING is row 0
+        last_tokens = list(ids)[-n_last:]
+        return np.array([rows[1 + token] for token in last_tokens])
+
+    return rows_after
 
 
 def round_and_target(rule, toy, K):
-    """Return three distributions after [NOTHING]: of a round, of texts, and of the target's texts.
+    """Return the distributions of a round, of texts and of the target's texts after [NOTHING].
 
     The round has K guesses. A text is the round, completed to K + 1 tokens by draws from the
     target, as in the oracle.
@@ -73,8 +81,10 @@ def known_figures(name, V=3, K=3):
     needed = []
     for toy in oracle.TOYS[V]:
         one_round, texts, wanted = round_and_target(rule, toy, K)
-        distances.append(round(float(total_variation(texts, wanted)), 6))
-        lengths.append(float(sum(len(ids) * p for ids, p in one_round.items())))
+        distance = float(total_variation(texts, wanted))
+        distances.append(round(distance, 6))
+        mean_length_on_toy = sum(len(ids) * p for ids, p in one_round.items())
+        lengths.append(float(mean_length_on_toy))
         needed.append(rounds_needed(texts, wanted, V, K, len(oracle.TOYS[V])))
     mean_length = round(sum(lengths) / len(lengths), 6)
     # each toy gets an equal number of rounds. One toy that shows the rule is enough, so the
@@ -88,7 +98,7 @@ def known_line(name, figures):
     # repr writes single quotes around a name with double quotes in it
     words = repr(name) if '"' in name else f'"{name}"'
     line = f"    {words}: {figures},"
-    if len(line) < 100:
+    if len(line) <= 96:
         return line
     return f"    {words}:\n        {figures},"
 
@@ -103,14 +113,14 @@ def known():
 def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
     """Return the number n of rounds on this toy that show the rule with probability 1 - ERROR.
 
-    1. The first m tokens of a text, a start, have probability p under the target and q under the
-       rule. In n rounds a start has some frequency.
-    2. Choose a number a between p and q. A frequency of a, or on the other side of a than p, is an
-       alarm if n KL(a, p) >= log(2 events / false_alarm), which is `surprise_limit`.
-    3. The rule's frequency is such a frequency, except with probability ERROR, if
+    1. The first m tokens of a text are a start. It has probability p under the target and q
+       under the rule. In n rounds it has some frequency.
+    2. Choose a number a between p and q. A frequency that is not on p's side of a is an alarm
+       if n KL(a, p) >= log(2 events / false_alarm), which is `surprise_limit`.
+    3. Under the rule the frequency is not on p's side of a, except with probability ERROR, if
        n KL(a, q) >= log(1 / ERROR). This is Chernoff's bound.
-    4. So n is the larger of log(2 events / false_alarm) / KL(a, p) and log(1 / ERROR) / KL(a, q).
-       It is smallest at the a for which both are equal.
+    4. So n is the larger of two numbers, log(2 events / false_alarm) / KL(a, p) and
+       log(1 / ERROR) / KL(a, q). It is smallest at the a for which they are equal.
     5. The start that needs the fewest rounds decides.
     """
     texts = {text: float(p) for text, p in texts.items()}
@@ -128,7 +138,8 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
         return np.inf
     q = q[is_clear]
     p = p[is_clear]
-    n_events = n_toys * sum(V**m for m in lengths)  # there are V^m starts of m tokens
+    n_starts = sum(V**m for m in lengths)  # there are V^m starts of m tokens
+    n_events = n_toys * n_starts
     alarm = surprise_limit(n_events, false_alarm)
     miss = log(1 / ERROR)
 
@@ -139,7 +150,8 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
     # for a near p step 2 needs more rounds than step 3, and for a near q it needs fewer. The a
     # of step 4 is between them
     a, _ = bisected(p, q, alarm_is_harder)
-    return ceil((alarm / coin_divergence(a, p)).min())
+    rounds_of_start = alarm / coin_divergence(a, p)
+    return ceil(rounds_of_start.min())
 
 
 # ---- search
@@ -156,12 +168,13 @@ def random_row(V, rng, least=1):
 
 def peaked_row(V, rng, token, rest):
     """Return a row in which the token has all but `rest` of the thousandths."""
-    # every other token gets 1 of the `rest` thousandths, and a random number of the others
-    row = np.ones(V, dtype=int)
-    row[token] = 0
-    others = np.flatnonzero(row)
-    equal = np.ones(len(others)) / len(others)
-    row[others] += rng.multinomial(rest - len(others), equal)
+    others = np.delete(np.arange(V), token)
+    n_others = len(others)
+    # every other token gets 1 of the `rest` thousandths, and a random number of the remaining
+    # ones
+    equal = np.ones(n_others) / n_others
+    row = np.zeros(V, dtype=int)
+    row[others] = 1 + rng.multinomial(rest - n_others, equal)
     row[token] = 1000 - rest
     return row
 
@@ -185,7 +198,8 @@ def random_toys(V, rng):
         for row, kind in zip(1 + rng.permutation(V), kinds):
             token, other = rng.permutation(V)[:2]
             if kind == "one-hot":
-                draft[row] = 1000 * np.eye(V, dtype=int)[token]
+                draft[row] = 0
+                draft[row, token] = 1000
             elif kind == "equal":
                 draft[row] = target[row]
             elif kind == "target's token":  # the draft cannot write it
@@ -204,7 +218,7 @@ def random_toys(V, rng):
 
 
 def distance_on(toys, verify, V, K):
-    """Return the distance that oracle.check finds on these toys; 1 if it refuses the verifier."""
+    """Return the distance that oracle.check finds on these toys; 1 if it has no verdict."""
     own_toys = oracle.TOYS
     oracle.TOYS = {V: toys}  # the argument `rows` of `check` could hold one toy only
     try:
@@ -294,7 +308,8 @@ def main(argv=None):
         V = args.V or 3
         toys, quotient = search(V, args.search)
         print(f"    {V}: {toys},")
-        print(f"smallest distance, as a part of the distance on the oracle's toys: {quotient:.4f}")
+        print("smallest distance, as a part of the distance on the oracle's toys: "
+              f"{quotient:.4f}")
     else:
         lines = [known_line(name, figures) for name, figures in known().items()]
         print("\n".join(lines))

@@ -128,7 +128,8 @@ INEXACT = {  # {what goes wrong: rules}
         Rule("match or the ratio test, then the residual", guess,
              partial(chain, p_accept=verifiers.match_or_ratio), False, RTP_LLM),
         Rule("accept if p_target >= p_draft, then a draw from the target", guess,
-             partial(chain, p_accept=verifiers.if_not_less, replace=verifiers.from_target), False,
+             partial(chain, p_accept=verifiers.if_not_less, replace=verifiers.from_target),
+             False,
              file_at("modular/modular", "105920b9a352f04e4ec176a470c8d1cc1981694c",
                      "max/python/max/nn/sampling/rejection_sampler.py",
                      "Modular's RejectionSampler, on logits")),
@@ -176,8 +177,8 @@ INEXACT = {  # {what goes wrong: rules}
              f"{issue(HF, 32867)}, {pull(HF, 33534)}; {RTP_LLM}"),
         Rule("drawn at a different temperature than the rows", partial(as_drawn, guess=colder),
              verify, False, issue(HF, 47932)),
-        Rule("beam search's guesses, softmax rows", partial(as_drawn, guess=beam), verify, False,
-             issue("apple/ml-recurrent-drafter", 6)),
+        Rule("beam search's guesses, softmax rows", partial(as_drawn, guess=beam), verify,
+             False, issue("apple/ml-recurrent-drafter", 6)),
         Rule("drawn from bfloat16 rows, tested with float32 rows",
              partial(as_drawn, guess=drawn_in_bfloat16), verify, False,
              file_at("deepseek-ai/DeepSpec", "afdfa7c9382a3341a3e6f17756dd816da79f132c",
@@ -208,7 +209,8 @@ INEXACT = {  # {what goes wrong: rules}
                      "76335be2f8f1a7bf25739310ae80435b83782b23", "common/verification.py",
                      "Speculative-Decoding, verification.py")),
         Rule("match, then a fresh draw", guess,
-             partial(chain, p_accept=verifiers.probability, replace=verifiers.from_target), False),
+             partial(chain, p_accept=verifiers.probability, replace=verifiers.from_target),
+             False),
         Rule("bonus token from the last guess's row", guess, partial(chain, bonus=-2), False),
     ],
     "random numbers": [
@@ -216,7 +218,8 @@ INEXACT = {  # {what goes wrong: rules}
              False, f"{pull(VLLM, 47386)}, fixed by {pull(VLLM, 54282)}"),
         Rule("one uniform for a test and its replacement", guess,
              partial(chain, numbers="twice"), False),
-        Rule("one uniform for all tests of a round", guess, partial(chain, numbers="one"), False),
+        Rule("one uniform for all tests of a round", guess,
+             partial(chain, numbers="one"), False),
         Rule("\"q = 1\", with the number that drew the guess", guess, verifiers.same_number,
              False),
     ],
@@ -268,7 +271,7 @@ def round_law(name: str, toy: str, last: int, k: int) -> dict:
 
 @cache
 def enumerated_rule(name: str, toy: str, K: int) -> Found:
-    """Return the distribution of the K + 1 tokens that a rule writes on a toy, round by round."""
+    """Return the distribution of the K + 1 tokens that a rule writes, from single rounds."""
     # `last` is enough of the text: a toy's rows depend on the last token alone, and no rule
     # remembers earlier rounds. A text has K + 1 new tokens, and a round has K guesses at most
     texts = composed_law(X, lambda x, k: round_law(name, toy, x[-1], k), K + 1, K)

@@ -84,7 +84,7 @@ def no_setting(row, seen):
     return row
 
 
-# ---- given(record, guesses, t): the tokens that the setting is given for row t; None: no setting
+# ---- given(record, guesses, t): the tokens that the setting is given for row t, or None
 
 # right: the tokens before row t are the record and the first t guesses
 own_tokens = lambda record, guesses, t: (*record, *guesses[:t])
@@ -139,7 +139,7 @@ draft_alone = lambda x, k, rng, draft, under: guess(x, k, rng, draft)
 
 
 def drop_forbidden(x, k, rng, draft, under):
-    """Draw from the draft's rows; drop the first guess of weight 0, and all guesses after it."""
+    """Draw from the draft's rows; drop the first guess of weight 0, and all later guesses."""
     guesses, rows = guess(x, k, rng, draft)
     for t, token in enumerate(guesses):
         weights = under(rows[t], guesses[:t])
@@ -161,7 +161,7 @@ def draw_under(x, k, rng, draft, under):
 # ---- the rules
 
 class SettingRule(NamedTuple):
-    """Hold a setting, how an engine uses it, whether this use is exact, and links to engines."""
+    """Hold a setting, how an engine uses it, whether the use is exact, and links to engines."""
 
     name: str
     setting: Setting
@@ -183,7 +183,8 @@ SETTINGS = [
     SettingRule("penalty: each row for the tokens before it", penalty, True),
     SettingRule(
         "penalty: every row for the tokens before the round", penalty, False,
-        given=tokens_before_the_round, seen=sglang_link("speculative/eagle_utils.py", "verify")),
+        given=tokens_before_the_round,
+        seen=sglang_link("speculative/eagle_utils.py", "verify")),
     SettingRule(
         "penalty: only the bonus row, for the tokens before the round", penalty, False,
         given=bonus_only),
@@ -212,8 +213,8 @@ SETTINGS = [
         "mask: guesses that it forbids are dropped before the test", no_repeat, False,
         propose=drop_forbidden),
     SettingRule(
-        "mask: guesses drawn under it, and tested with the draft's whole rows", no_repeat, False,
-        propose=draw_under),
+        "mask: guesses drawn under it, and tested with the draft's whole rows", no_repeat,
+        False, propose=draw_under),
     SettingRule(
         "sampling setting: the bonus row only", half_temperature, False, given=bonus_only),
     SettingRule("stop token: the round is cut after it", no_setting, True, stop=(STOP,)),

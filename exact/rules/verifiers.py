@@ -50,7 +50,7 @@ def ratio_with_epsilon(p_target, p_draft, n=100):
 
 
 def match_or_ratio(p_target, p_draft):
-    """Return the probability that a draw from the target is the guess, or the ratio test passes."""
+    """Return the probability that a draw from the target matches, or the ratio test passes."""
     p_only_ratio = (1 - p_target) * ratio(p_target, p_draft)  # the draw is a different token
     return p_target + p_only_ratio
 
@@ -85,7 +85,7 @@ def from_residual_with_epsilon(token, p_target, p_draft, p_next, n=100):
 
 
 def from_others(token, p_target, p_draft, p_next):
-    """Return the target's row without the guess: the residual's weights for a one-hot draft row."""
+    """Return the target's row without the guess, the residual's weights for a one-hot row."""
     one_hot_draft = np.eye(p_target.shape[-1], dtype=int)[token]
     return surplus(p_target, one_hot_draft)
 
@@ -103,14 +103,14 @@ def from_same_race(token, p_target, p_draft, p_next):
        p_draft[x] T plus a new standard exponential.
     3. Divide by residual[x]: the arrival is start[x] T plus an exponential of rate residual[x],
        with start[x] = p_draft[x] / residual[x].
-    4. The toys have three tokens, and the rejected g is not in the residual. So at most two tokens
-       can arrive: `first`, which has the smaller start, and `later`. Let gap be the difference
-       of their starts.
+    4. The toys have three tokens, and the rejected g is not in the residual. So at most two
+       tokens can arrive: `first`, which has the smaller start, and `later`. Let gap be the
+       difference of their starts.
     5. `first` runs alone for the time gap T, at the rate residual[first]. It does not arrive in
        this time with probability exp(-residual[first] gap T). The mean of this probability over
        T is 1 / (1 + residual[first] gap).
-    6. If it has not arrived, both run, at the rates residual[first] and residual[later], which sum
-       to 1. So `later` then arrives before `first` with probability residual[later].
+    6. If it has not arrived, both run, at the rates residual[first] and residual[later], which
+       sum to 1. So `later` then arrives before `first` with probability residual[later].
     """
     rates = residual(p_target, p_draft)
     # the smallest start first
@@ -214,7 +214,7 @@ def best_bonus(guesses, p_draft, p_target, rng):
 
 
 def no_bonus(guesses, p_draft, p_target, rng):
-    """Test as speculative.verify, but return at most k tokens: no bonus token after k guesses."""
+    """Test as speculative.verify, and draw no bonus token: return at most k tokens."""
     tokens = verify(guesses, p_draft, p_target, rng)
     # a round without guesses returns one token
     return tokens[: max(len(guesses), 1)]
@@ -249,7 +249,8 @@ def capped_at_maxima(guesses, p_draft, p_target):
     """
     joint = joint_ratios(guesses, p_draft, p_target)
     drafts = [p_draft[t][token] for t, token in enumerate(guesses)]
-    joint_drafts = accumulate(drafts, mul)  # the draft's probabilities of the first 1 .. k guesses
+    # the draft's probabilities of the first guess, of the first two guesses, ..
+    joint_drafts = accumulate(drafts, mul)
     share = [1, *(1 / p for p in joint_drafts)]
     for t in range(1, len(guesses)):
         if joint[t] > max(joint[:t]):
@@ -311,8 +312,8 @@ def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
     the block. After a rejection the rejected token is removed from the row of its position, and
     the next path is tested from there.
 
-    kept    True, as in the register: the first share of a block is the probability of the tokens
-            accepted so far, which is wrong. False: the first share is 1, which is right
+    kept    True, as in the register: the first share of a block is the probability of the
+            tokens accepted so far, which is wrong. False: the first share is 1, which is right
     """
     accepted = []
     row = row_after(p_target, -1)  # for the next token: the root's row, as nothing is accepted
@@ -354,12 +355,12 @@ def block_length(p_all, share, rng):
     share[n] is of the first n guesses. Fewer guesses are tested as in variants/block.py: n are
     accepted with probability surplus / (surplus + 1 - share[n]).
 
-    1. The surplus is the sum of max(share[n] * row - draft's row, 0), with the target's row after
-       n guesses.
+    1. The surplus is the sum of max(share[n] * row - draft's row, 0), where `row` is the
+       target's row after n guesses.
     2. The draft's row is 1 for guess n and 0 for all other tokens. So the surplus is share[n]
        times the row's mass without guess n.
-    3. With guess n, share[n] times the row has the mass share[n]. Guess n has share[n + 1] of it.
-       So the surplus is share[n] - share[n + 1].
+    3. share[n] times the whole row has the mass share[n], and guess n has share[n + 1] of this
+       mass. So the surplus is share[n] - share[n + 1].
     """
     n = len(share) - 1
     p_accept = p_all
@@ -373,7 +374,7 @@ def block_length(p_all, share, rng):
 
 
 def one_product(guesses, p_draft, p_target, rng):
-    """Accept the largest number of guesses whose product of ratios reaches the uniforms' product.
+    """Accept the most guesses whose product of ratios reaches the product of their uniforms.
 
     The replacement is drawn from the residual of one row, as in the ratio test.
     """

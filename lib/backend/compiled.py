@@ -59,7 +59,8 @@ def compile_product(n_rows, dtype, is_int8=False):
     # Registers in use: n_outputs for weights, n_rows * n_outputs for sums, and one for numbers
     # of a row. Together (n_rows + 1) * n_outputs + 1, which must not be above REGISTERS.
     n_outputs = max(1, min(4, (REGISTERS - 1) // (n_rows + 1)))
-    lanes = (INT8_BYTES if is_int8 else BYTES) // np.dtype(dtype).itemsize
+    n_bytes = INT8_BYTES if is_int8 else BYTES  # of a vector
+    lanes = n_bytes // np.dtype(dtype).itemsize
 
     def product(x, w, scale, y, first, last):
         multiply(x, w, scale, y, first, last, n_rows, n_outputs, lanes)
@@ -156,7 +157,7 @@ def write_stretches(builder, first, last, n_outputs):
 
 
 def write_products(builder, x, w, sums, outputs, n_rows, i):
-    """Write sums += rows * weights for the inputs i .. i + lanes - 1 of all rows and outputs."""
+    """Write sums += rows * weights for inputs i .. i + lanes - 1 of all rows and outputs."""
     weights = [w.load_vector(output, i) for output in outputs]
     rows = [x.load_vector(i.type(row), i) for row in range(n_rows)]
     for place, (row, weight) in zip(sums, itertools.product(rows, weights)):
@@ -183,7 +184,7 @@ class Array:
         self.lanes = vector.count
 
     def address(self, index, kind):
-        """Return the address of a number, as a pointer to a `kind`; it may lie beyond the end."""
+        """Return a number's address, as a pointer to a `kind`; it may lie beyond the end."""
         address = cgutils.get_item_pointer(
             self.context, self.builder, self.kind, self.view, index)
         return self.builder.bitcast(address, kind.as_pointer())
@@ -221,7 +222,7 @@ class Array:
         self.call("llvm.prefetch.p0", ir.VoidType(), address, to_read, into_l2, data)
 
     def sum_of_lanes(self, vector):
-        """Return the sum of a vector's numbers: its halves are added until one number is left."""
+        """Return the sum of a vector's numbers: its halves are added until one is left."""
         integer = ir.IntType(32)
         n = self.lanes
         # shuffle_vector returns the numbers at these positions as a shorter vector.

@@ -15,7 +15,7 @@ WAITS = (1, 2, 4, 8)  # seconds before each new attempt
 
 
 def download(url, path):
-    """Download `url` to `path`; OSError if the server refuses or breaks off at every attempt."""
+    """Download `url` to `path`; OSError if the server refuses, or stops at every attempt."""
     # A different process may have been faster.
     if path.exists():
         return

@@ -29,7 +29,7 @@ def model_folder(name: str) -> Path:
 
 
 def is_name(name: str) -> bool:
-    """Return whether a text may name a model on the hub, because no folder here has this name."""
+    """Return whether a text may name a model on the hub: no folder here has this name."""
     return HUB_NAME.fullmatch(name) is not None and not Path(name).is_dir()
 
 
@@ -41,8 +41,8 @@ def fetched_folder(name: str) -> Path:
     try:
         import huggingface_hub  # imported here because a folder does not need it
     except ImportError:
-        raise ValueError(f"{name!r} is not a folder, and fetching a model of this name from the "
-                         f"hub needs huggingface_hub: {INSTALL}") from None
+        raise ValueError(f"{name!r} is not a folder, and fetching a model of this name from "
+                         f"the hub needs huggingface_hub: {INSTALL}") from None
     snapshot = cached_snapshot(huggingface_hub, name) or fetched_snapshot(huggingface_hub, name)
     if not is_complete(snapshot):
         raise ValueError(f"the hub's copy of {name!r} lacks config.json or files of "
@@ -63,10 +63,11 @@ def cached_snapshot(hub, name: str) -> Path | None:
 def fetched_snapshot(hub, name: str) -> Path:
     """Fetch a model; ValueError with the reason if it fails. Progress is on standard error."""
     try:
-        return Path(hub.snapshot_download(name, allow_patterns=ALLOWED, ignore_patterns=IGNORED))
+        folder = hub.snapshot_download(name, allow_patterns=ALLOWED, ignore_patterns=IGNORED)
     except Exception as error:  # the hub's HTTP library has errors that are not OSErrors
-        raise ValueError(f"{name!r} is not a folder, and the hub's model of this name cannot be "
-                         f"fetched: {reason_of(error)}") from None
+        raise ValueError(f"{name!r} is not a folder, and the hub's model of this name cannot "
+                         f"be fetched: {reason_of(error)}") from None
+    return Path(folder)
 
 
 def reason_of(error: Exception) -> str:

@@ -19,7 +19,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def open_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """Return {name: array}, mapped from a file, and the metadata; ValueError if it is broken."""
+    """Return {name: array}, mapped from a file, and its metadata; ValueError if broken."""
     try:
         with safe_open(path, framework="numpy"):  # checks the header
             data = np.memmap(path, np.uint8, "r")

@@ -6,7 +6,7 @@ from lib.checkpoints.files import read_json
 
 
 def read_vocabulary(folder: Path) -> tuple[dict, list, dict, str]:
-    """Return {symbol: id}, the merges, the added tokens {symbol: id}, and the names of the files.
+    """Return {symbol: id}, the merges, the added tokens {symbol: id}, and the files' names.
 
     An added token stands for its own symbol. No merge makes it, so it is not encoded from a
     text.

@@ -20,7 +20,7 @@ def new_tokenizer(model):
 
 
 def train_bpe(text, n_vocab, folder):
-    """Write BPE_FILES: a vocabulary of 256 bytes, n_vocab - 257 merges, and END as the last id."""
+    """Write BPE_FILES: 256 bytes, n_vocab - 257 merges, and END as the last id."""
     tokenizer = new_tokenizer(models.BPE())
     # The library would put a special token first, so it trains without END.
     trainer = trainers.BpeTrainer(vocab_size=n_vocab - 1, show_progress=False,

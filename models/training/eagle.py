@@ -2,8 +2,9 @@
 
     h          [B, T, n_embd] states after ln_f: the target's (true), or predicted states
     e          [B, T, n_embd] the embeddings of the tokens one position later
-    step s     a pass of the head over all rows. Row i attends to the true states 0 .. i - s, and
-               to s states after them, which steps 0 .. s - 1 predicted. In step 0 all are true
+    step s     a pass of the head over all rows. Row i attends to the true states 0 .. i - s,
+               and to s states after them, which steps 0 .. s - 1 predicted. In step 0 all are
+               true
     past       [(keys, values)] of every step so far
 
 Training has two parts. The first loss is from Li et al. (2024a), EAGLE-1: the distance of the
@@ -38,7 +39,7 @@ def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
 
 
 def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
-    """Attend from row i of step s to rows 0 .. i - s of step 0 and to one row of each later step.
+    """Attend from row i of step s to rows 0 .. i - s of step 0 and a row of each later step.
 
     The row of step r > 0 is i - s + r. For example, row 7 of step 2 attends to the rows 0 .. 5
     of step 0, whose states are true, to row 6 of step 1 and to row 7 of step 2.

@@ -130,7 +130,8 @@ class Markov(nn.Module):
     def loss(self, x, y, first):
         h = hidden(self.heads.target, x, first)
         p_target = F.softmax(self.heads.target.lm_head(h).float(), -1)
-        total = weights = 0.0
+        total = 0.0
+        weights = 0.0
         for k, logits in enumerate(self.heads.logits(h), start=1):
             # Row i of head k predicts y[i + k]. The token before it is y[i + k - 1].
             predicted = y[:, k:]

@@ -164,8 +164,8 @@ def checkpoint(path, device):
         why = f"got {', '.join(state)}"
     except Exception as error:  # PyTorch raises errors of many kinds for other files
         why = in_one_line(error)
-    raise ValueError(f"need a whole checkpoint in {path} ({why}): remove it to train this stage "
-                     "again")
+    raise ValueError(f"need a whole checkpoint in {path} ({why}): remove it to train this "
+                     "stage again")
 
 
 def resume(path, task, optimizers):

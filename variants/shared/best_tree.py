@@ -5,8 +5,8 @@ how often each child is accepted, and the best size depends on the cost of one m
 tree depends on finished rounds and costs alone, so the text stays exact.
 
     rank          of a child: 0 for the first child of a node, 1 for the second ..
-    path          the ranks from the root to a node. The root's path is (). The path (0, 2) leads
-                  to the root's first child, and then to the third child of this node
+    path          the ranks from the root to a node. The root's path is (). The path (0, 2)
+                  leads to the root's first child, and then to the third child of this node
     shape         a tree without tokens: the paths of all nodes but the root
     acceptances   p_1, p_2, .. of Chen et al. (2024): p_b is the probability that the b-th child
                   of a node is accepted, if the test reaches the node; it is the same at all
@@ -14,8 +14,8 @@ tree depends on finished rounds and costs alone, so the text stays exact.
     product       of a path: the product of the acceptances of its ranks; 1 for the root. It is
                   the probability that the test reaches the node
     F             tokens per round: the sum of the products of all paths, the root's included
-    t(n)          pass_cost[n]: the time of a target pass over n guesses and the root, divided by
-                  the time of a pass over the root alone
+    t(n)          pass_cost[n]: the time of a target pass over n guesses and the root, divided
+                  by the time of a pass over the root alone
     l             the number of levels of a tree, which is its number of draft steps
     c             the time of a draft step, divided by the time of a pass over the root alone
 

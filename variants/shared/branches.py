@@ -1,20 +1,20 @@
 """Hold token trees, for the decoders with several guesses for one position.
 
-Adds to speculative.py: guesses that branch, and a text that continues along all of them.
+Adds to speculative.py: guesses that form a tree, and a model that reads all of its paths.
 
     tree        the guesses of a round: a Tree instead of a list
     node        a token in the tree, at the end of one path; -1 is the root, the end of x
     path        the tokens from the root down to a node, without the root
     proposal    a node and the row that its token was drawn from. Proposals are in the order
                 drawn; a token that is drawn twice at a node is two proposals of one node
-    x + tree    the text x continued along every path: Branches, which a tree model reads
+    x + tree    the text x and the tree that follows it: Branches, which a tree model reads
 
-A tree model is `model(x + tree, n_last) -> [n_last, n_vocab]` of probabilities. The model has
-1 + n_nodes rows: row 0 is for the token after x, and row 1 + i for the token after node i
-(`row_after`). It returns the last n_last rows. Miao et al. (2023) Sec. 3 and 4.
+A tree model is `model(x + tree, n_last) -> [n_last, n_vocab]` of probabilities. There are
+1 + n_nodes rows, of which the model returns the last n_last: row 0 is for the token after x,
+and row 1 + i for the token after node i (`row_after`). Miao et al. (2023) Sec. 3 and 4.
 
-Here x = [7] continues along a tree of three nodes: token 5 at the root, token 6 below token 5,
-and token 8 at the root.
+Example: x = [7], and a tree of three nodes. Tokens 5 and 8 are children of the root, and token
+6 is a child of token 5.
 
     node              -1    0      1        2
     token                   5      6        8
@@ -34,7 +34,7 @@ from sampling import one_hot_rows, warp
 
 @dataclass
 class Tree:
-    """Distinct paths of guesses, parents first, and the rows they were drawn from."""
+    """Hold the guesses of a round, parents first, and the rows they were drawn from."""
 
     tokens: list = field(default_factory=list)  # tokens[i] is the token at node i
     parents: list = field(default_factory=list)  # parents[i] is the node before node i, or -1
@@ -55,7 +55,7 @@ class Tree:
         return node
 
     def add_node(self, parent, token):
-        """Return the node of a token below a node. A missing node is added, without a proposal."""
+        """Return the node of a token below a node; add it, without a proposal, if missing."""
         node = self.child(parent, token)
         if node is None:
             node = len(self)  # nodes are numbered in the order added
@@ -90,15 +90,15 @@ class Tree:
 
     def rows(self):
         """Return the row that each node was first drawn from."""
-        # A dict keeps the last of equal keys. Backwards, the last is the first proposal.
+        # A dict keeps the last row of a node. In reversed order this is the node's first row.
         first = dict(reversed(self.proposals))
         return [first[node] for node in range(len(self))]
 
     def ancestors(self):  # -> [n_nodes, n_nodes] of bool
-        """Return for each node i the nodes of its path: entry [i, j] is True if j is one of them.
+        """Return in row i the nodes of node i's path: entry [i, j] is True if node j is on it.
 
-        A path includes its own node. So the sum of row i is the depth of node i, 1 at the
-        root's children.
+        A path includes its last node, so entry [i, i] is True. The sum of row i is the depth of
+        node i, which is 1 for the root's children.
 
         >>> Tree(tokens=[5, 6, 8], parents=[-1, 0, -1]).ancestors().astype(int)
         array([[1, 0, 0],
@@ -119,7 +119,7 @@ class Tree:
 
 
 class Branches(NamedTuple):
-    """A text that continues along every path of a tree."""
+    """Hold a text and the tree that follows it."""
 
     x: list
     tree: Tree
@@ -135,17 +135,17 @@ def row_after(rows, node):  # [1 + n_nodes, n_vocab] -> [n_vocab]
 
 
 def tree_mask(sees, n_past, like):  # [n_new, n_nodes] of bool -> [n_new, n_past + n_nodes]
-    """Return the mask of nodes that see all n_past tokens, and the nodes that `sees` allows."""
+    """Return the mask of nodes that see all n_past tokens, and the nodes marked in `sees`."""
     text = np.ones((len(sees), n_past), dtype=bool)
     return mask_of(np.concatenate([text, sees], axis=1), like)
 
 
 def tree_of_paths(paths, n_vocab):
-    """Return the Tree of paths of tokens that are not drawn, so that their rows are one-hot."""
+    """Return the Tree of these paths. Their tokens are not drawn, so the rows are one-hot."""
     tree = Tree()
     for path in paths:
         tree.add_path(path)
-    # Every node is one proposal; the nodes are in the order of the paths.
+    # Each node is one proposal, in the order of the nodes.
     tree.proposals = list(enumerate(one_hot_rows(tree.tokens, n_vocab)))
     return tree
 
@@ -165,10 +165,11 @@ def with_tree_sampling(model, **settings):
 
 
 def best_ids(row, n):
-    """Return the n best tokens of a row, the best first; of equally good tokens the lowest."""
+    """Return the n tokens with the largest entries of a row, largest first, equals by id."""
     n = min(n, len(row))
-    nth_best = np.partition(row, -n)[-n]
+    nth_largest = np.partition(row, -n)[-n]
     # Only these few are sorted: sorting the whole row is ten times slower.
-    candidates = np.flatnonzero(row >= nth_best)  # ascending ids
-    best_first = np.argsort(-row[candidates], kind="stable")  # equals stay in ascending order
+    candidates = np.flatnonzero(row >= nth_largest)  # ascending ids
+    # Largest first; a stable sort leaves equal entries in ascending order of their ids.
+    best_first = np.argsort(-row[candidates], kind="stable")
     return candidates[best_first][:n].tolist()

@@ -53,7 +53,7 @@ class Head:
         self.predicted = np.empty((0, n_embd))
 
     def __call__(self, branches, n_last):  # -> [n_last, n_vocab]
-        """Return the logits after the last nodes; the tree may have grown since the last call."""
+        """Return the logits after the last nodes. The tree may grow between calls."""
         x, tree = branches
         if tree is not self.tree or x != self.ids:
             self.predicted = self.read(x)
@@ -98,7 +98,7 @@ class Head:
         sees = tree.ancestors()[first:end, :end]
         return self.predict_states(states, tree.tokens[first:end], n_past, sees)
 
-    def predict_states(self, states, tokens, n_past, sees):  # [n_new, n_embd] -> [n_new, n_embd]
+    def predict_states(self, states, tokens, n_past, sees):  # -> [n_new, n_embd]
         """Return the states predicted from n_new pairs, each a row of `states` and a token.
 
         The pairs of the text are columns 0 .. n_past - 1 of the cache. The n_nodes pairs of a
@@ -109,14 +109,15 @@ class Head:
         n_new, n_nodes = sees.shape
         n_columns = n_past + n_nodes
         self.cache = widened(self.cache, n_columns)  # for a tree near the context's end
-        # (a) A pair sees its ancestors and itself, so a pair at depth d sees d pairs of the tree.
-        # (b) The text has the pairs 0 .. n_past - 1. So in the text that ends with a pair at depth
-        #     d, this is pair n_past + d - 1.
+        # (a) A pair sees its ancestors and itself, so at depth d it sees d pairs of the tree.
+        # (b) The text has the pairs 0 .. n_past - 1. So in the text that ends with a pair at
+        #     depth d, this is pair n_past + d - 1.
         # (c) The token of pair i is token i + 1, so this pair's token has position n_past + d.
         depths = sees.sum(axis=1)
         x = self.block_input(states, tokens, n_past + depths)
         mask = tree_mask(sees, n_past, like=self.cache)
-        attend = cached(self.cache, n_columns - n_new, mask)  # the new pairs are the last columns
+        first_new = n_columns - n_new  # the new pairs are the last columns
+        attend = cached(self.cache, first_new, mask)
         [block] = self.params["blocks"]
         x = transformer_block(x, **block, n_head=self.n_head, attend=attend)
         return layer_norm(x, **self.params["ln_f"])

@@ -34,8 +34,9 @@ def open_heads(models):
     this_target = fingerprint(wte)
     trained_for = metadata.get("target", this_target)  # a file without the entry is accepted
     if trained_for != this_target:
-        raise ValueError(f"the heads in {path} were not trained for this target: their target's "
-                         f"fingerprint is {trained_for[:8]!r}, this target's {this_target[:8]!r}")
+        raise ValueError(f"the heads in {path} were not trained for this target: their "
+                         f"target's fingerprint is {trained_for[:8]!r}, this target's "
+                         f"{this_target[:8]!r}")
 
     def weight(name, *shape):
         array = np.array(tensors.checked_array(stored, name, path, *shape))

@@ -18,7 +18,7 @@ class States:
     def __call__(self, ids, n_last):  # -> [n_last, n_vocab]
         """Return the model's logits for a text, or for all branches of a text."""
         states = self.model.hidden(ids, n_last)
-        if hasattr(ids, "texts"):  # Branches: a target scores all nodes, so each text has a state
+        if hasattr(ids, "texts"):  # Branches: all nodes are scored, so each text has a state
             texts = ids.texts()
         else:
             texts = prefixes(ids, n_last)
@@ -26,7 +26,7 @@ class States:
         return self.model.logits(states)
 
     def states_of(self, ids, n_last):  # -> [n_last, n_embd]
-        """Return the states of the last tokens, from the last pass if it has all these states."""
+        """Return the states of the last tokens, from the last pass if it has all of them."""
         texts = [tuple(text) for text in prefixes(ids, n_last)]
         if all(text in self.state_of_text for text in texts):
             return np.stack([self.state_of_text[text] for text in texts])

@@ -64,7 +64,7 @@ class TreeGPT2(GPT2):
         return states
 
     def read_new(self, tree, n_past):  # -> [n_nodes, n_embd]
-        """Return the states of the nodes of a tree below the first n_past tokens in the cache."""
+        """Return the states of a tree's nodes, below the first n_past tokens in the cache."""
         sees = tree.ancestors()  # [n_nodes, n_nodes] of bool
         self.cache = widened(self.cache, n_past + len(sees))  # for trees near the context's end
         mask = tree_mask(sees, n_past, like=self.cache)
