@@ -1,8 +1,9 @@
 """Give BLAS one thread, as main.py does; compile all products; report what was enumerated."""
 
 import os
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -31,6 +32,31 @@ def products_compiled():
     for dtype in (np.float32, np.float64):
         products.warm_up(dtype)
     products.warm_up(np.float64, is_int8=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bundled_pair_read_once():
+    """Read each file of models/ once in a process: hundreds of tests run a command on the pair.
+
+    The weights cannot be written to; a test that writes to them gets an error.
+    """
+    import utils
+    from lib.checkpoints import huggingface
+
+    read_encoder, load_all_weights = utils.read_encoder, huggingface.load_all_weights
+    read = {}
+
+    def once(function, folder, hparams_or_n_vocab, setting):
+        if folder.resolve().parent != utils.MODELS_DIR:
+            return function(folder, hparams_or_n_vocab, setting)
+        key = (function, folder.name, str(setting))
+        if key not in read:
+            read[key] = function(folder, hparams_or_n_vocab, setting)
+        return read[key]
+
+    with mock.patch.object(utils, "read_encoder", partial(once, read_encoder)), \
+            mock.patch.object(huggingface, "load_all_weights", partial(once, load_all_weights)):
+        yield
 
 
 @pytest.fixture(params=["numpy", "numba"])

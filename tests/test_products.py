@@ -239,13 +239,17 @@ def first_run(decoder, environment):
     return message.decode()
 
 
+FIRST_RUNS = [("suffix", ["matrix"]), ("quantized", ["int8 matrix"]), ("quantized", [])]
+
+
 @needs_numba
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pty")
-def test_a_first_run_compiles_before_it_measures_and_announces_it_on_a_terminal(tmp_path):
+@pytest.mark.parametrize("runs", [FIRST_RUNS[:1], pytest.param(FIRST_RUNS,
+                                                               marks=pytest.mark.weekly)])
+def test_a_first_run_compiles_before_it_measures_and_announces_it_on_a_terminal(runs, tmp_path):
     """The cache is empty, then has the products of matrices, then of int8 matrices too."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    for decoder, kinds in (("suffix", ["matrix"]), ("quantized", ["int8 matrix"]),
-                           ("quantized", [])):
+    for decoder, kinds in runs:
         message = first_run(decoder, environment)
         lines = [f"Compiling {kind} products (once per machine) ...\r\n" for kind in kinds]
         assert re.findall(r"Compiling.*\r\n", message) == lines

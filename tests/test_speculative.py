@@ -60,20 +60,20 @@ def test_the_distribution_is_exact_to_the_last_bit_on_fractions(K):
     assert_same_law(got, text_law([0], target, K + 1), tolerance=0)
 
 
-@pytest.mark.parametrize("stop", [{0}, {2}, {0, 2}, {0, 1, 2}])
-@pytest.mark.parametrize("K", [1, 2, 3])
+@pytest.mark.parametrize("K, stop", [(1, {0}), (2, {0}), (2, {2}), (2, {0, 2}), (2, {0, 1, 2}),
+                                     (3, {0, 2})])
 def test_a_stop_token_anywhere_in_a_round_keeps_the_distribution(K, stop):
     draft, target = PAIRS["dense"]
     got = law(lambda rng: speculative_sampling([0], draft, target, 4, K, rng, stop=stop))
     assert_same_law(got, text_law([0], target, 4, stop))
 
 
-@pytest.mark.parametrize("N", [0, 1, 2, 3])
 @pytest.mark.parametrize("K", [1, 2, 5])
-def test_a_round_cut_by_N_keeps_the_distribution(N, K):
+def test_a_round_cut_by_N_keeps_the_distribution(K):
     draft, target = PAIRS["sparse"]
-    got = law(lambda rng: speculative_sampling([1], draft, target, N, K, rng))
-    assert_same_law(got, text_law([1], target, N))
+    for N in range(4):
+        got = law(partial(speculative_sampling, [1], draft, target, N, K))
+        assert_same_law(got, text_law([1], target, N))
 
 
 SETTINGS = [
@@ -133,18 +133,18 @@ def test_an_equal_draft_needs_the_fewest_target_passes(N, K, seed):
     assert set(draft.calls) <= {1}  # one row per guess
 
 
-@pytest.mark.parametrize("N", range(1, 9))
-@pytest.mark.parametrize("K", [1, 3, 8])
-def test_no_model_is_called_beyond_the_last_token_wanted(N, K):
+@pytest.mark.parametrize("pair", ["dense", "equal"])
+def test_no_model_is_called_beyond_the_last_token_wanted(pair):
     """So a prompt and N new tokens fit if len(x) + N <= n_ctx."""
-    def bounded(model):
+    def bounded(model, N):
         def wrapper(ids, n_last):
             assert len(ids) < 2 + N
             return model(ids, n_last)
         return wrapper
 
-    for pair in ("dense", "equal"):
-        speculative_sampling([0, 1], *map(bounded, PAIRS[pair]), N, K, np.random.default_rng(N))
+    for N, K in product(range(1, 9), (1, 3, 8)):
+        models = [bounded(model, N) for model in PAIRS[pair]]
+        speculative_sampling([0, 1], *models, N, K, np.random.default_rng(N))
 
 
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(0, 99))
@@ -218,16 +218,15 @@ EDGE_ROWS = [([0, 1, 0], [1, 0, 0]), ([0, 0, 1], [0, 1, 0]), ([0, 1, 0], [0, 1, 
              ([0, 0.7, 0.3], [0, 0.3, 0.7]), ([0.3, 0.7], [0.3, 0.7])]
 
 
-@pytest.mark.parametrize("uniforms", [*product((LOWEST, HIGHEST), repeat=2)])
 @pytest.mark.parametrize("rows", EDGE_ROWS, ids=str)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_outermost_uniforms_give_only_tokens_of_the_target(dtype, rows, uniforms):
+def test_the_outermost_uniforms_give_only_tokens_of_the_target(rows):
     """And accept a guess whose two probabilities are equal."""
-    p_draft, p_target = np.array(rows, dtype)
-    for token in np.flatnonzero(p_draft).tolist():
-        ids = verify([token], [p_draft], [p_target] * 2, Scripted(uniforms))
-        assert all(p_target[token] > 0 for token in ids)
-        assert p_draft[token] != p_target[token] or ids[0] == token and len(ids) == 2
+    for dtype, *uniforms in product((np.float32, np.float64), *[(LOWEST, HIGHEST)] * 2):
+        p_draft, p_target = np.array(rows, dtype)
+        for token in np.flatnonzero(p_draft).tolist():
+            ids = verify([token], [p_draft], [p_target] * 2, Scripted(uniforms))
+            assert all(p_target[token] > 0 for token in ids)
+            assert p_draft[token] != p_target[token] or ids[0] == token and len(ids) == 2
 
 
 def test_float32_rows_that_do_not_sum_to_1_keep_the_distribution_to_their_precision():

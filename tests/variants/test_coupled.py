@@ -13,7 +13,7 @@ from sampling import sample, with_sampling
 from speculative import autoregressive_sampling, complete, guess
 from tests.commands import json_of_run
 from tests.distributions import Scripted, assert_same_law
-from tests.small import Logits, models_of
+from tests.small import WARM_SETTINGS, Logits, models_of
 from tests.toys import PAIRS, rows_of_four, toy
 from theory.coupling import agreement_bound, inverse_agreement, match_agreement, race_agreement
 from theory.speedup import acceptance_rate
@@ -34,9 +34,7 @@ def by_inverse(draft, target, K):
 
 @pytest.mark.parametrize("guesses, agreement", [("drawn", match_agreement),
                                                 ("best", lambda p, q: p[np.argmax(q)])])
-@pytest.mark.parametrize("sampling", [
-    dict(temperature=1.0), dict(temperature=0.7, top_k=2), dict(top_p=0.6),
-    dict(repetition_penalty=2.5)], ids=str)
+@pytest.mark.parametrize("sampling", WARM_SETTINGS, ids=str)
 def test_a_guess_is_accepted_with_the_probability_that_two_draws_agree(
         guesses, agreement, sampling):
     step = build("match", models_of(PAIRS["dense"], sampling), {"K": 1, "guesses": guesses})

@@ -11,7 +11,7 @@ from gpt2 import GPT2, layer_norm, linear
 from sampling import warp
 from speculative import complete, generate
 from tests import bundled
-from tests.small import block_alone, tiny_params
+from tests.small import SETTINGS, block_alone, tiny_params
 from tests.toys import tree_of
 from utils import MODELS_DIR
 from variants import Models, build
@@ -23,8 +23,6 @@ from variants.tree import Tree
 from wrappers.window import windowed
 
 SHAPES = [dict(K=4), dict(widths=(3, 1)), dict(widths="dynamic", total=6)]
-SAMPLING = [dict(temperature=1.0), dict(temperature=0.4), dict(temperature=0.0),
-            dict(temperature=1.0, top_k=2), dict(temperature=1.0, repetition_penalty=2.5)]
 N_HEAD = 3
 PARAMS = tiny_params()
 PARAMS |= {name: 20 * PARAMS[name] for name in ("wte", "wpe")}  # so that texts differ
@@ -99,7 +97,7 @@ def test_a_tree_may_have_more_nodes_than_the_head_has_positions_left(head):
 
 # ---- the guesses of the decoder
 
-@pytest.mark.parametrize("sampling", SAMPLING, ids=str)
+@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
 def test_a_chain_is_drawn_from_the_heads_rows_with_every_setting(head, folder, sampling):
     step = build("eagle", models(folder, sampling))
     x = [3, 1, 4, 1]
@@ -110,7 +108,7 @@ def test_a_chain_is_drawn_from_the_heads_rows_with_every_setting(head, folder, s
         x = x + result.ids
 
 
-@pytest.mark.parametrize("sampling", SAMPLING, ids=str)
+@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
 @pytest.mark.parametrize("flags", SHAPES[1:], ids=str)
 def test_a_tree_is_that_of_the_decoder_tree_with_the_head_as_its_draft(
         head, folder, flags, sampling):

@@ -6,14 +6,14 @@ All through `variants.build`, as in main.py.
 import ast
 import inspect
 from functools import partial
-from itertools import repeat
+from itertools import product, repeat
 
 import numpy as np
 import pytest
 
 from sampling import with_sampling
 from tests.distributions import Scripted
-from tests.small import PAIRS, Logits, sampling_of
+from tests.small import PAIRS, WARM_SETTINGS, Logits, sampling_of
 from tests.toys import context_free
 from variants import DECODERS, Costs, Models, build, build_plain
 from variants.blockwise import blockwise_verify
@@ -69,7 +69,7 @@ def test_the_two_numbers_of_a_lossy_test_reach_it_in_their_order(name, flags, te
         assert got.ids == test(got.guesses, None, got.p_target, Scripted([0.5]))
 
 
-AT_1 = [WARM, WARM | {"top_k": 2}, WARM | {"top_p": 0.6}, WARM | {"repetition_penalty": 2.5}]
+EACH_SETTING = pytest.mark.parametrize("at_1", WARM_SETTINGS, ids=str)
 
 
 def best_chain(model, x, n):
@@ -88,44 +88,42 @@ def n_above(probs, threshold):
     return [*(prob >= threshold for prob in probs), False].index(False)
 
 
-@pytest.mark.parametrize("at_1", AT_1, ids=str)
-@pytest.mark.parametrize("x", TEXTS, ids=str)
-@pytest.mark.parametrize("threshold", [0.5, 0.6, 0.8])
-def test_greedy_confidence_and_fallback_are_read_at_temperature_1(at_1, x, threshold):
-    best, probs = best_chain(with_sampling(Logits(DRAFT), **at_1), x, 4)
-    n = n_above(probs, threshold)
-    got = first_round("assisted", {"K": 4, "confidence": threshold}, at_1 | GREEDY, x)
-    assert got.guesses == best[: n + 1]
-    got = first_round("big_little", {"run": 4, "fallback": threshold}, at_1 | GREEDY, x)
-    assert got.guesses == best[:n]
+@EACH_SETTING
+def test_greedy_confidence_and_fallback_are_read_at_temperature_1(at_1):
+    for x, threshold in product(TEXTS, (0.5, 0.6, 0.8)):
+        best, probs = best_chain(with_sampling(Logits(DRAFT), **at_1), x, 4)
+        n = n_above(probs, threshold)
+        got = first_round("assisted", {"K": 4, "confidence": threshold}, at_1 | GREEDY, x)
+        assert got.guesses == best[: n + 1]
+        got = first_round("big_little", {"run": 4, "fallback": threshold}, at_1 | GREEDY, x)
+        assert got.guesses == best[:n]
 
 
-@pytest.mark.parametrize("at_1", AT_1, ids=str)
-@pytest.mark.parametrize("x", TEXTS, ids=str)
-def test_greedy_lenience_and_rollback_read_the_target_at_temperature_1(at_1, x):
-    best, _ = best_chain(with_sampling(Logits(DRAFT), **at_1), x, 3)
-    rows = with_sampling(Logits(TARGET), **at_1)(x + best, 4)
-    got = first_round("lenient", {"K": 3, "lenience": 0.5}, at_1 | GREEDY, x)
-    assert got.ids == lenient_greedy_verify(best, None, rows, None, 0.5)
-    for rollback in (0.5, 1.0, 2.0):
+@EACH_SETTING
+def test_greedy_lenience_and_rollback_read_the_target_at_temperature_1(at_1):
+    for x, rollback in product(TEXTS, (0.5, 1.0, 2.0)):
+        best, _ = best_chain(with_sampling(Logits(DRAFT), **at_1), x, 3)
+        rows = with_sampling(Logits(TARGET), **at_1)(x + best, 4)
+        got = first_round("lenient", {"K": 3, "lenience": 0.5}, at_1 | GREEDY, x)
+        assert got.ids == lenient_greedy_verify(best, None, rows, None, 0.5)
         flags = {"run": 3, "fallback": 0.0, "rollback": rollback}
         got = first_round("big_little", flags, at_1 | GREEDY, x)
         n = n_above([row[token] for row, token in zip(rows, best)], np.exp(-rollback))
         assert got.ids == best[:n] + [rows[n].argmax()]
 
 
-@pytest.mark.parametrize("at_1", AT_1, ids=str)
-@pytest.mark.parametrize("x", TEXTS, ids=str)
-def test_siblings_are_the_best_at_temperature_0_and_distinct_above(at_1, x):
-    row = with_sampling(Logits(DRAFT), **at_1)(x)[-1]
-    best = np.argsort(-row, kind="stable")[: np.count_nonzero(row)].tolist()
-    greedy = first_round("tree", {"widths": (3,)}, at_1 | GREEDY, x)
-    assert greedy.guesses.tokens == best
-    warm = first_round("tree", {"widths": (3,)}, at_1, x, u=0.1)
-    assert sorted(warm.guesses.tokens) == sorted(best)  # not three times the first token
+@EACH_SETTING
+def test_siblings_are_the_best_at_temperature_0_and_distinct_above(at_1):
+    for x in TEXTS:
+        row = with_sampling(Logits(DRAFT), **at_1)(x)[-1]
+        best = np.argsort(-row, kind="stable")[: np.count_nonzero(row)].tolist()
+        greedy = first_round("tree", {"widths": (3,)}, at_1 | GREEDY, x)
+        assert greedy.guesses.tokens == best
+        warm = first_round("tree", {"widths": (3,)}, at_1, x, u=0.1)
+        assert sorted(warm.guesses.tokens) == sorted(best)  # not three times the first token
 
 
-@pytest.mark.parametrize("at_1", AT_1, ids=str)
+@EACH_SETTING
 @pytest.mark.parametrize("name, flags", [("medusa", {"acceptance": "typical"}),
                                          ("blockwise", {})])
 def test_the_target_of_lossy_heads_has_every_setting(name, flags, at_1, folder):

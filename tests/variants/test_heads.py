@@ -15,7 +15,7 @@ from gpt2 import GPT2
 from sampling import warp, with_sampling
 from speculative import autoregressive_sampling, complete, generate, make_step
 from tests.distributions import assert_same_law
-from tests.small import Logits, eagle_weights, tiny_params, write_heads
+from tests.small import SETTINGS, Logits, eagle_weights, tiny_params, write_heads
 from tests.toys import counted, mapped, one_hot, path_by_path, toy, tree_of
 from variants import Models, build
 from variants.blockwise import blockwise_verify
@@ -255,8 +255,6 @@ def test_a_blockwise_guess_is_accepted_if_it_is_in_the_top_k_or_the_minimum_need
 
 # ---- markov: each guess depends on the one before
 
-SETTINGS = [{}, dict(temperature=0.4), dict(temperature=0.0), dict(top_k=2), dict(top_p=0.6),
-            dict(repetition_penalty=2.5), dict(temperature=0.0, repetition_penalty=2.5)]
 SCORES_AFTER = head_toy(3, 4, 70)  # of the state, a text
 EFFECTS = np.random.default_rng(80).normal(size=(4, 4))  # of a token on the scores after it
 

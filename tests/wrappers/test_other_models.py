@@ -17,13 +17,14 @@ import main  # noqa: E402
 from demo import live  # noqa: E402
 from demo.flags import parse_args  # noqa: E402
 from demo.page import stored_run  # noqa: E402
+from demo.prompts import Job  # noqa: E402
 from demo.task import load_task  # noqa: E402
 from demo.trace import name_of, round_as_data, text_reader  # noqa: E402
 from sampling import with_sampling  # noqa: E402
 from speculative import Round, autoregressive_sampling, verify  # noqa: E402
 from tests.commands import outcome, refusal, run_main  # noqa: E402
 from tests.wrappers.families import random_model, torch  # noqa: E402
-from tools import will_it_pay  # noqa: E402
+from tools import survey, will_it_pay  # noqa: E402
 from tools.will_it_pay import ids_of_file  # noqa: E402
 from utils import MODELS_DIR, load_model  # noqa: E402
 from wrappers.transformers_model import TransformersModel  # noqa: E402
@@ -102,17 +103,22 @@ def test_a_name_leads_to_the_folder_in_the_hubs_cache(folders, tmp_path, monkeyp
         main.main, "--target_model_size", "mine/none", *SHORT)
 
 
-def test_many_prompts_have_the_text_of_each_alone(folders, tmp_path):
+def test_many_prompts_have_the_text_of_each_alone_as_a_survey_writes_it(folders, tmp_path):
     (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
-    status, _, _ = run_main(*flags_of(folders)[:4], "--dtype", "float64",
-                            "--n_tokens_to_generate", 8, "--prompts", tmp_path / "prompts",
-                            "--out", tmp_path / "out")
+    words = (*flags_of(folders)[:4], "--dtype", "float64", "--n_tokens_to_generate", "8")
+    files = ("--prompts", tmp_path / "prompts", "--out", tmp_path / "out")
+    status, _, _ = run_main(*words, *files)
     lines = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
     first, second = map(json.loads, lines)
     alone = json_of(*flags_of(folders, "--dtype", "float64"))
     assert status == 0 and first["ids"] == alone["speculative"]["ids"] != second["ids"]
+    tokenizer, _ = load_model(folders["qwen3"])
+    job = Job({"seed": second["seed"]}, tokenizer.encode("A king"), 8)
+    rounds = survey.rounds_of_text(words, job)
+    assert [token for result in rounds for token in result.ids] == second["ids"]
 
 
+@pytest.mark.weekly
 def test_two_workers_of_a_survey_write_the_same_records(folders, tmp_path):
     pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
     (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
