@@ -38,7 +38,7 @@ def products_compiled():
 def bundled_pair_read_once():
     """Read each file of models/ once in a process: hundreds of tests run a command on the pair.
 
-    The weights cannot be written to; a test that writes to them gets an error.
+    The tests of a process share these weights, so no test may write to them.
     """
     import utils
     from lib.checkpoints import huggingface
