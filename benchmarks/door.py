@@ -35,7 +35,8 @@ def bare_pass(model, cache, tokens):
 
     with torch.inference_mode():
         n = len(tokens)
-        model(torch.tensor([tokens]), past_key_values=cache, use_cache=True, logits_to_keep=n)
+        # The second argument of GPT-2 is the cache, whose name depends on the version.
+        model(torch.tensor([tokens]), cache, use_cache=True, logits_to_keep=n)
         # A negative number removes so many tokens from the end.
         cache.crop(-n)
 
@@ -55,7 +56,7 @@ def all_figures(args):
         text = ids[: N_CONTEXT + n]
         cache = transformers.DynamicCache(config=theirs.config)
         with torch.inference_mode():
-            theirs(torch.tensor([text[:N_CONTEXT]]), past_key_values=cache, use_cache=True)
+            theirs(torch.tensor([text[:N_CONTEXT]]), cache, use_cache=True)
         # The wrapper takes the whole text each time, and computes the rows of the last n tokens
         # again. The first call, which reads the context too, is not timed.
         wrapped_model = TransformersModel(theirs)

@@ -33,6 +33,9 @@ from variants.shared.branches import Branches
 from wrappers.transformers_tree import takes_mask, tree_rows
 
 DTYPES = ("auto", "bfloat16", "float32", "float64")
+# A forward pass takes its cache under the first name since transformers 5.24, under the second
+# before.
+CACHE_NAMES = ("cache", "past_key_values")
 
 
 class TransformersModel:
@@ -81,8 +84,9 @@ class TransformersModel:
         # Families differ in the arguments of their forward pass.
         parameters = inspect.signature(self.model.forward).parameters
         self.can_cut_rows = "logits_to_keep" in parameters
+        self.cache_name = next((name for name in CACHE_NAMES if name in parameters), None)
         # An empty cache tells already whether all of its layers can go back.
-        self.has_cache = "past_key_values" in parameters and self.empty_cache().is_croppable
+        self.has_cache = self.cache_name is not None and self.empty_cache().is_croppable
         self.forget()
         self.lock = threading.Lock()
         tolerance = row_tolerance(self.model.dtype)
@@ -151,7 +155,7 @@ class TransformersModel:
             settings["logits_to_keep"] = n_last
         # Without a cache, `tokens` is the whole text.
         if self.has_cache:
-            settings["past_key_values"] = self.cache
+            settings[self.cache_name] = self.cache
         with torch.inference_mode():
             # transformers reads batches, [n_texts, n_new]; this batch has a single text.
             batch = torch.tensor([tokens], device=self.model.device)
