@@ -48,6 +48,15 @@ def test_ci_installs_what_the_independent_checks_need():
         assert re.search(rf"^{package}\b", text, re.MULTILINE)
 
 
+def test_the_mutants_are_run_with_the_packages_of_their_tests():
+    """A test that is skipped kills no mutant. Pictures have no mutants."""
+    workflow = (ROOT / ".github" / "workflows" / "weekly.yml").read_text(encoding="utf-8")
+    job = re.search(r"  mutants:.*?\n\n", workflow, re.DOTALL)[0]
+    needed, installed = (set(re.findall(r"-r (requirements/\w+\.txt)", text))
+                         for text in (SCRIPT, job))
+    assert needed - installed == {"requirements/plots.txt"}
+
+
 def test_a_package_that_ci_does_not_install_is_skipped_for_an_expected_reason():
     expected = re.search(r'--may_skip "(.+)"', SCRIPT)[1]
     files = ["requirements.txt", *re.findall(r"-r (requirements/\w+\.txt)", SCRIPT)]
