@@ -63,7 +63,7 @@ FORMS = {  # the first is run with every setting and pair
 # several paths has rows of its own.
 REJECT_EQUALS = {"match", "multipath"}
 WARM_ONLY = {("staged", 1), ("tree", 3), ("traversal", 1)}  # forms that need a temperature
-# Forms of one level with three rivals, which are slow to enumerate: one round is enough.
+# Forms of one level with three rivals, which are slow to enumerate: more rounds are weekly.
 ONE_ROUND = {("tree", 3), ("traversal", 1), ("multipath", 2), ("kseq", 1)}
 
 

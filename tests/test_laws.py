@@ -58,7 +58,8 @@ SETTINGS_OF_FIRST = [GREEDY, ALL_SETTINGS, *(
     dict(temperature=temperature, allowed=Automaton()) for temperature in (0.7, 0.0))]
 SETTINGS_OF_THE_WEEK = [WARM, dict(temperature=0.4), *(
     dict(temperature=1.0) | more
-    for more in (dict(top_k=2), dict(top_p=0.6), dict(repetition_penalty=0.4)))]
+    for more in (dict(top_k=2), dict(top_p=0.6), dict(repetition_penalty=0.4),
+                 dict(repetition_penalty=2.5)))]
 EXACT = [name for name in DECODERS if can_be_exact(name)]
 ALL = [(name, i) for name in EXACT for i in range(len(forms(name)))]
 NOT_GREEDY = [name for name in EXACT if not DECODERS[name].greedy]
@@ -96,6 +97,13 @@ def test_the_text_is_distributed_as_the_targets_own(name, i, pair, sampling, hea
     n_vocab = Logits(PAIRS[pair][1]).n_vocab
     new_step = stepper(name, flags, PAIRS[pair], sampling, heads(n_vocab, n_vocab))
     assert_exact(new_step, pair, sampling, N=2 if (name, i) in ONE_ROUND else 3)
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("name, i", sorted(ONE_ROUND))
+def test_a_form_with_one_round_above_is_exact_in_the_round_after_it(name, i, heads):
+    new_step = stepper(name, forms(name)[i], PAIRS["dense"], WARM, heads(3, 3))
+    assert_exact(new_step, "dense", WARM)
 
 
 DEEP = {"tree": {"widths": (2, 1, 1)}, "traversal": {"widths": (2, 1, 1)}, "eagle": {"K": 3},

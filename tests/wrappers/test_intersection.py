@@ -374,8 +374,12 @@ def tokens_per_pass(n_draft_tokens, openings, N):
 
 
 def test_the_bundled_draft_with_half_of_its_tokens_still_guesses():
-    """At random one guess in two thousand would be accepted."""
-    assert tokens_per_pass(2048, OPENINGS[:1], N=30) > 1.5
+    """With random guesses, fewer than 20 passes would have a probability below 1e-15.
+
+    At least 11 of their 76 guesses would have to be accepted, each with probability 1 / 2048.
+    """
+    N = 30
+    assert N / tokens_per_pass(2048, OPENINGS[:1], N) < 20
 
 
 @pytest.mark.weekly
