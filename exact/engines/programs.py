@@ -36,7 +36,7 @@ from speculative import complete
 from variants.shared.states import prefixes
 
 TINY_SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
-# of 25 pairs, the pair on which the smallest distance of a wrong rule was largest
+# a pair on which most wrong rules are far from the target; `explanation` names the others
 SEEDS = {"draft": 26, "target": 27}
 SCALE = 20  # the factor of random_params' matrices, so that the rows differ
 N_GUESSES = 2  # guesses per round

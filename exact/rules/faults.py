@@ -341,7 +341,6 @@ def min_p(rows, share):
     return normalised(rows * (rows >= share * rows.max(axis=-1, keepdims=True)))
 
 
-
 def greedy_above(rows, probability):
     """Return the rows, but each row with a token above this probability as a one-hot row."""
     has_likely_token = rows.max(axis=-1, keepdims=True) > probability

@@ -139,8 +139,7 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
     q = q[is_clear]
     p = p[is_clear]
     n_starts = sum(V**m for m in lengths)  # there are V^m starts of m tokens
-    n_events = n_toys * n_starts
-    alarm = surprise_limit(n_events, false_alarm)
+    alarm = surprise_limit(n_toys * n_starts, false_alarm)
     miss = log(1 / ERROR)
 
     def alarm_is_harder(a):
