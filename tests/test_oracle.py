@@ -82,14 +82,16 @@ def test_rules_that_are_exact_with_one_guess_are_so_in_the_register():
 
 
 @pytest.mark.parametrize("K, V", [(1, 3), (2, 3), (4, 3), (1, 4), (2, 4), (3, 4)])
-def test_the_ratio_test_is_exact_for_other_K_and_V(K, V):
-    assert check(chain, K, V).exact
+def test_right_verifiers_are_exact_for_other_K_and_V(K, V):
+    for name in ("ratio test, residual; guesses drawn", "match; guesses drawn", "traversal"):
+        assert check(EXACT[name], K, V).exact
 
 
 def test_four_guesses_are_few_enough_for_every_rule():
     """A plan needs the costs of as many guesses as there are."""
     assert check(EXACT["the number of guesses that pays best; match"], K=4).exact
     assert check(WRONG["the number of guesses that pays best; ratio test"], K=4).exact is False
+    assert check(WRONG["ratio test, then a draw from the target"], K=4).exact is False
 
 
 def test_the_first_wrong_token_is_the_first_position_with_a_wrong_distribution():
