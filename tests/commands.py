@@ -3,9 +3,14 @@
 import contextlib
 import io
 import json
+import signal
 import time
+from functools import partial
 
 import main
+
+# A background job of a shell ignores Ctrl-C, and so would its children.
+DEFAULT_CTRL_C = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
 
 
 def outcome(command, *flags):

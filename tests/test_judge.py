@@ -18,7 +18,7 @@ from exact.law import GENERATORS, law, paths
 from exact.toys import mapped, markov
 from sampling import sample
 from speculative import draft_and_verify
-from tests.commands import outcome, refusal, until
+from tests.commands import DEFAULT_CTRL_C, outcome, refusal, until
 from tests.distributions import assert_same_law
 from variants.match import match_verify
 
@@ -390,7 +390,8 @@ def test_ctrl_c_is_one_line(tmp_path):
     started = tmp_path / "started"
     path.write_text(f"open({str(started)!r}, 'w').close()\nwhile True: pass", encoding="utf-8")
     process = subprocess.Popen([sys.executable, "-m", "exact.judge", str(path)], cwd=ROOT,
-                               stderr=subprocess.PIPE, start_new_session=True, text=True)
+                               stderr=subprocess.PIPE, start_new_session=True, text=True,
+                               preexec_fn=DEFAULT_CTRL_C)
     until(started.exists)
     os.killpg(process.pid, signal.SIGINT)
     assert process.communicate(timeout=60)[1] == "exact.judge: interrupted\n"

@@ -18,8 +18,7 @@ from demo.flags import parse_args
 from demo.task import load_task
 from lib.pattern import KINDS
 from tests.chromium import chromium
-from tests.commands import refusal
-from tests.plumbing.test_robustness import DEFAULT_CTRL_C
+from tests.commands import DEFAULT_CTRL_C, refusal
 
 ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 1, "N": 12,
          "seed": 3}

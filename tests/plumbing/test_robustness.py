@@ -30,8 +30,6 @@ from utils import MODELS_DIR, find_folder
 ROOT = Path(main.__file__).parent
 FEW = ("--n_tokens_to_generate", 5)
 BLAS = {"OPENBLAS_NUM_THREADS": "1"}
-# A background job of a shell ignores Ctrl-C, and so would its children.
-DEFAULT_CTRL_C = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
 
 
 def run_process(*flags, stdin=None, env=BLAS, **kwargs):
