@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from docs.readme import BLOCK
+from docs.tables import rows_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,7 +39,7 @@ def output(text, words):
 
 
 def table(text, head):
-    """Return the table whose head begins with these words: a list of cells for each line."""
-    lines = text[text.index(f"\n| {head}") + 1 :].split("\n\n")[0].split("\n")
-    return [[cell.strip() for cell in line.split("|")[1:-1]]
-            for line in lines if line.startswith("|")]
+    """Return the table whose head begins with these words: {label: {head of a column: cell}}."""
+    start = text.index(f"\n| {head}") + 1
+    lines = text[start:].split("\n\n")[0].rstrip().split("\n")
+    return rows_of(lines)
