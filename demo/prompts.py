@@ -54,9 +54,9 @@ from demo.task import (
     Task,
     load_task,
     utf8_text,
-    without_mark,
     with_ids,
     with_pattern,
+    without_mark,
     without_newline,
 )
 from lib import pattern
