@@ -1,19 +1,18 @@
 """benchmarks/power.py: what the tests of engines see, and docs/power.md."""
 
-import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import power
 from benchmarks.power import PROTOCOLS, VERIFIERS, fits, rounds, share
+from docs.tables import stored
 from exact.rules.batched import EXACT
 from sampling import softmax
 from tests.commands import outcome, refusal
+from tests.pages import ROOT
 
-ROOT = Path(power.__file__).parents[1]
 STORED = ROOT / "benchmarks/results/power.json"
 RATIO, MATCH, _ = power.RIGHT
 SMALLER = {"vLLM wide": {"V": 512, "n": 5_120}}  # the whole one takes seconds
@@ -159,10 +158,10 @@ def test_shares_have_their_standard_error():
 
 def test_the_figures_are_of_all_rules_and_protocols():
     """Five wrong rules pass the wide test, and never the narrow one."""
-    stored = json.loads(STORED.read_text("utf-8"))
-    assert [*stored] == [*VERIFIERS]
+    figures = stored("power")
+    assert [*figures] == [*VERIFIERS]
     n_wide_alone = 0
-    for rule, row in stored.items():
+    for rule, row in figures.items():
         assert [*row] == [*PROTOCOLS] and row["oracle"] == [int(rule in EXACT), 1]
         n_wide_alone += row["vLLM wide"][0] > 0 and row["vLLM narrow"][0] == 0
     assert n_wide_alone == 5

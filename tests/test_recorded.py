@@ -2,7 +2,6 @@
 
 import re
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +10,12 @@ from benchmarks import rules
 from exact import judge, law, recorded
 from exact.expected import block_tokens, match_tokens, ratio_tokens
 from speculative import verify
+from tests.pages import code, file_text, section
 from tests.test_judge import judged
 from variants.block import block_verify
 from variants.match import match_verify
 
-PAGE = (Path(judge.__file__).parents[1] / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
-SECTION = PAGE.split("## Your test on the recorded rows")[1].split("\n## ")[0]
+SECTION = section(file_text(".github/CONTRIBUTING.md"), "Your test on the recorded rows")
 CHAINS, ON_WHOLE_ROWS = recorded.read()
 ALWAYS = "def verify(guesses, p_draft, p_target, rng):\n    return [*guesses, 0]\n"
 # wrong on recorded rows only, which have more columns than a toy's
@@ -104,11 +103,11 @@ def by_formula(verify, chains):
     by_formula, pytest.param(recorded.tokens_of, marks=pytest.mark.weekly)])
 def test_the_page_shows_what_the_judge_says(said, tokens_of, monkeypatch):
     monkeypatch.setattr(recorded, "tokens_of", tokens_of)
-    (file,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
-    (quoted,) = re.findall(r"```text\n(.*?)```", SECTION, re.DOTALL)
+    file = code(SECTION, "python")
     assert file == "from variants.match import match_verify as verify\n"
     status, out = said(file, n=200)
-    assert status == 0 and out.endswith(judge.NOT_ENUMERATED + "\n\n" + quoted)
+    assert status == 0
+    assert out.endswith(f"{judge.NOT_ENUMERATED}\n\n{code(SECTION, 'text')}")
 
 
 def test_the_table_of_a_verifier_that_is_not_lossless_says_so(said):

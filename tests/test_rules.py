@@ -3,12 +3,10 @@
 from fractions import Fraction
 from functools import partial
 from itertools import count, product
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from docs.readme import BLOCK
 from exact import toys
 from exact.law import completed, law, prefix_law, text_law, total_variation
 from exact.rules import __main__ as tables
@@ -20,10 +18,10 @@ from exact.toys import TOYS, X, one_hot
 from sampling import residual, sample
 from speculative import complete, draft_and_verify, guess, speculative_step
 from tests.commands import outcome, refusal
+from tests.pages import file_text, output
 from tests.toys import context_free
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "wild.md").read_text(encoding="utf-8")
+PAGE = file_text("docs/wild.md")
 ROUNDING = 1e-12  # of the one rule that is computed in floats
 
 
@@ -84,10 +82,9 @@ def test_a_setting_is_exact_where_every_row_has_that_of_the_tokens_before_it(rul
 
 def test_the_pages_tables_are_enumerated():
     assert len(RULES) == len(BY_NAME) and len(settings.SETTINGS) == len(settings.SETTING_OF_NAME)
-    quoted = {match["argument"]: match["text"] for match in BLOCK.finditer(PAGE)}
     for group in register.GROUPS:
-        assert quoted[f'python -m exact.rules --group "{group}"'] == tables.group_table(group)
-    assert quoted["python -m exact.rules --settings"] == tables.settings_table()
+        assert output(PAGE, f'exact.rules --group "{group}"') == tables.group_table(group)
+    assert output(PAGE, "exact.rules --settings") == tables.settings_table()
     assert toys.toys_table() in PAGE
 
 
@@ -311,10 +308,10 @@ def test_the_closer_the_draft_the_more_texts_show_a_fault(parts, texts, monkeypa
 
 
 def test_the_erratum_of_clay_has_its_distances():
-    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     name = "ratio test, then a draw from the target"
     assert (f"the total variation is {float(distance(name, 'A', 1)):.4f} with one guess, "
-            f"and {float(distance(name, 'A', 3)):.4f} with three guesses") in page
+            f"and {float(distance(name, 'A', 3)):.4f} with three guesses"
+            ) in file_text("docs/papers.md")
 
 
 @pytest.mark.parametrize("bounds", [[1, 0.5], [1, 1, 0.4], [1, 0.7, 0.6, 0.2], [1, 1, 0.5, 0]])
