@@ -59,8 +59,12 @@ RIGHT_IN = {
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_rule_has_the_targets_distribution_in_all_cases_only_if_it_is_exact(rule):
-    right_in = {case for case in CASES if distance(rule.name, *case) < ROUNDING}
-    assert right_in == (CASES if rule.exact else RIGHT_IN.get(rule.name, set()))
+    distances = {case: distance(rule.name, *case) for case in CASES}
+    if rule.exact:
+        assert set(distances.values()) == {0}
+    else:
+        right_in = {case for case in CASES if distances[case] < ROUNDING}
+        assert right_in == RIGHT_IN.get(rule.name, set())
 
 
 def test_every_rule_is_in_the_group_of_what_is_wrong():
@@ -88,9 +92,15 @@ def test_the_pages_tables_are_enumerated():
     assert toys.toys_table() in PAGE
 
 
+def printed(*words):
+    """Return what the command prints."""
+    status, out, _ = outcome(tables.main, *words)
+    assert status == 0
+    return out
+
+
 def test_what_was_called_inexact_is_exact_and_is_linked_from_the_page():
-    _, out, _ = outcome(tables.main, "--alarms")
-    _, _, *rows = out.splitlines()
+    _, _, *rows = printed("--alarms").splitlines()
     for (name, said, where), row in zip(register.ALARMS, rows, strict=True):
         assert row == f"| {name} | {said} | {where} | 0 |" and f"doubted in {where}" in PAGE
 
@@ -98,9 +108,8 @@ def test_what_was_called_inexact_is_exact_and_is_linked_from_the_page():
 @pytest.mark.parametrize("word, flags, names", [
     ("TRAVERSAL", (), 2), ("MINIMUM length: counted in t", ("--settings",), 1)])
 def test_the_command_shows_the_rules_with_a_word_on_every_toy(word, flags, names):
-    status, out, _ = outcome(tables.main, *flags, word)
-    rows = out.splitlines()[2:]
-    assert status == 0 and len(rows) == 3 * names
+    _, _, *rows = printed(*flags, word).splitlines()
+    assert len(rows) == 3 * names
     assert all(word.lower() in row.lower() for row in rows)
 
 
@@ -130,14 +139,11 @@ def test_the_command_shows_every_rule_once(monkeypatch):
     monkeypatch.setattr(tables, "distance_cells", lambda *args: ["1", "2", "3"])
     for head in ("tokens/round", "texts"):
         monkeypatch.setitem(tables.COLUMNS, head, lambda rule, toy: "4")
-    _, groups, _ = outcome(tables.main)
-    shown = [first_cells(table) for table in groups.split("\n\n")]
+    shown = [first_cells(table) for table in printed().split("\n\n")]
     assert shown == [[group, *[rule.name for rule in rules]]
                      for group, rules in register.GROUPS.items()]
-    _, of_settings, _ = outcome(tables.main, "--settings")
-    assert first_cells(of_settings) == ["rule", *settings.SETTING_OF_NAME]
-    _, one_group, _ = outcome(tables.main, "--group", "random numbers")
-    assert first_cells(one_group)[0] == "random numbers"
+    assert first_cells(printed("--settings")) == ["rule", *settings.SETTING_OF_NAME]
+    assert first_cells(printed("--group", "random numbers"))[0] == "random numbers"
 
 
 @pytest.mark.parametrize("verify, cells", [
@@ -146,9 +152,8 @@ def test_the_command_shows_every_rule_once(monkeypatch):
 def test_a_rule_in_a_file_is_shown_above_the_registers(tmp_path, verify, cells):
     path = tmp_path / "mine.py"
     path.write_text(f"from {verify} as verify", encoding="utf-8")
-    status, out, _ = outcome(tables.main, path)
-    _, _, first, *others = out.splitlines()
-    assert status == 0 and first == f"| {path} | {cells} |" and len(others) == len(RULES)
+    _, _, first, *others = printed(path).splitlines()
+    assert first == f"| {path} | {cells} |" and len(others) == len(RULES)
 
 
 @pytest.mark.parametrize("text, sentence", [
