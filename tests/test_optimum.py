@@ -64,11 +64,12 @@ def test_the_forms_are_what_the_tests_reach_and_at_most_the_optimum(toy, n):
     forms = {name: form(p_draft, p_target, n) for name, form in FORMS.items()}
     assert max(forms.values()) <= forms["optimum"] + 1e-12
 
-    draft, target = map(path_by_path, TOYS[toy])
-    shape = partial(guess_shape, draft=draft, shape=uniform_shape((n,)), siblings="independent")
+    draft, target = TOYS[toy]
+    shape = partial(guess_shape, draft=path_by_path(draft), shape=uniform_shape((n,)),
+                    siblings="independent")
     chains = partial(guess_chains, draft=draft, chains=n)
     for name, way, test in (("multi-step", shape, verify_tree), ("K-SEQ", chains, verify_kseq)):
-        step = make_step(target, 1, way, test)
+        step = make_step(path_by_path(target), 1, way, test)
         reached = expectation(lambda rng, step=step: step([*X], 2, rng),
                               lambda result: len(result.ids) - 1)
         assert forms[name] == pytest.approx(float(reached), abs=1e-9)
