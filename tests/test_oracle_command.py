@@ -203,12 +203,16 @@ def test_a_program_gets_all_digits(dtype, n_arrays, tmp_path):
     guesses = np.array([[2, -1], [0, 1]])
     shapes = [(2, 2, 3), (2, 3, 3), (2, 3)][:n_arrays]
     arrays = [rng.random(shape).astype(dtype) / 1000 for shape in shapes]
-    assert program(guesses, *arrays).tolist() == [[0, -1, -1]] * 2
+    other_draft = [arrays[0] / 2, *arrays[1:]]
+    wanted = []
+    for call in (arrays, other_draft):
+        assert program(guesses, *call).tolist() == [[0, -1, -1]] * 2
+        for row in range(2):
+            numbers = np.concatenate([array[row].ravel() for array in call])
+            wanted.append([2, 3, *guesses[row], *numbers])
     lines = log.read_text("utf-8").splitlines()
-    for row, (line, start) in enumerate(zip(lines, ("2 3 2 -1 ", "2 3 0 1 "), strict=True)):
-        numbers = np.concatenate([array[row].ravel() for array in arrays])
-        assert line.startswith(start)
-        assert [float(word) for word in line.split()[4:]] == numbers.tolist()
+    assert [[float(word) for word in line.split()] for line in lines] == wanted
+    assert lines[0].startswith("2 3 2 -1 ")
 
 
 NO_LINE = (r"the program has not printed a line within 0\.5 seconds \(does it flush its output "
