@@ -345,8 +345,9 @@ class Cases:
         self.form = earlier.form if earlier else None
         # counts of calls of the verifier, for `where`
         self.n_calls = earlier.n_calls if earlier else 0
-        self.n_earlier = earlier.n_earlier if earlier else 0  # rows of all calls before the last
-        self.n_last = earlier.n_last if earlier else 0  # rows of the last call
+        # rows of all calls before the last call, and of the last call
+        self.n_earlier = earlier.n_earlier if earlier else 0
+        self.n_last = earlier.n_last if earlier else 0
         self.make_cases(draft)
 
     def make_cases(self, draft):

@@ -211,7 +211,8 @@ def verify(guesses, p_draft, p_target, rng):
 def test_more_tokens_than_a_lossless_test_can_write_are_named(said):
     status, out = said(UNCAPPED)
     assert status == 1 and out.endswith(
-        "\n  2.540 tokens per round, more than any lossless test of one chain (2.480)\n")
+        "\n  2.540 tokens per round, more than any test of one chain that is lossless in each "
+        "round (2.480)\n")
     for text in (RIGHT.replace(RESIDUAL, "p_target[t]"), "from variants.block import DECODER"):
         assert "tokens per round" not in said(text)[1]
 

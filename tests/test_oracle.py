@@ -485,7 +485,7 @@ def test_a_right_verifier_in_float32_is_told_to_say_so():
 @pytest.mark.parametrize("arguments, sentence", [
     ({"K": 0}, "need a whole number K >= 1, got 0"),
     ({"K": 3.0}, "need a whole number K >= 1, got 3.0"),
-    ({"V": 5}, r"need V in \[3, 4\], or your own rows=, got 5"),
+    ({"V": 5}, r"need V in \[3, 4\] \(or, in Python, your own rows=\), got 5"),
     ({"V": "3"}, "need a whole number V >= 2, got '3'"),
     ({"dtype": "float16"}, r"need dtype of \['float32', 'float64'\], got 'float16'"),
     ({"asarray": 3}, "need a function asarray, got 3"),
@@ -616,7 +616,7 @@ def verify(guesses, p_draft, p_target, uniforms):
     ("def verify(g, q, p, u):\n    return p[:, 9]", "mine.py, line 2: IndexError: index 9 is out "),
     ("def verify(g, q, p, u):\n    raise ValueError('no\\nway')",
      "mine.py, line 2: ValueError: no way"),
-    (RATIO_FILE + "OPTIONS = dict(V=5)", "need V in [3, 4], or your own rows=, got 5"),
+    (RATIO_FILE + "OPTIONS = dict(V=5)", "need V in [3, 4] (or, in Python, your own rows=), got 5"),
     (RATIO_FILE + "OPTIONS = dict(foo=1)", "need a dict OPTIONS with keys of ['K', 'V', 'dtype', "
      "'asarray', 'padding', 'rows'], got {'foo': 1}"),
     (RATIO_FILE + "OPTIONS = [3]", "'rows'], got [3]"),
@@ -675,7 +675,7 @@ def test_the_verifier_for_pytorch_is_exact_and_its_fault_is_named_as_shown(tmp_p
 
 DRAW_FROM_TARGET = "ratio test, then a draw from the target"
 UNCAPPED = "block verification, the last product of ratios not capped"
-TOO_MANY = "more tokens per round than any lossless test of one chain: "
+TOO_MANY = "more tokens per round than any test of one chain that is lossless in each round: "
 
 
 def most_tokens(K, V=3, padding=False, rows=None):

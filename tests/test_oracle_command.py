@@ -351,7 +351,7 @@ def test_everything_after_command_is_the_programs(tmp_path, quick, capsys):
     ("a.py --K 2", "--K applies only to --command; a file has a dict OPTIONS"),
     ("a.py --sampling", "--sampling applies only to --command; a file has a dict OPTIONS"),
     ("--K 0 --command cat", "need a whole number K >= 1, got 0"),
-    ("--V 5 --command cat", "need V in [3, 4], or your own rows=, got 5"),
+    ("--V 5 --command cat", "need V in [3, 4] (or, in Python, your own rows=), got 5"),
     ("--dtype half --command cat", "need dtype of ['float32', 'float64'], got 'half'"),
     ("--seconds 0 --command cat", "need 0 < seconds < 1e6, got 0.0"),
     ("--seconds nan --command cat", "need 0 < seconds < 1e6, got nan")])
