@@ -141,7 +141,7 @@ def test_only_the_lower_end_depends_on_the_number_of_candidates():
 
 
 def test_the_number_of_prompts_is_the_first_with_which_an_interval_excludes_1():
-    """Log speed-ups differ by 0.3 from prompt to prompt; t is of 5 % / 2 above 1, 5 % below 1."""
+    """Log speed-ups of prompts spread by .3; t is of 5 % / 2 above 1, and of 5 % below 1."""
     def fewest(log, tail):
         """Return the fewest prompts whose interval around this log speed-up excludes 0."""
         return next(n for n in range(2, 501)

@@ -155,8 +155,8 @@ def test_a_run_of_trees(clock, stop, N, tokens, rows, by_accepted, draft_passes)
 
 def test_without_a_draft_and_without_tokens_nothing_is_counted(clock):
     got = run_figures(clock, K=3, N=0)
-    assert_figures(got, accepted=0, tested=0, acceptance=None, target_passes=0, reading_passes=0,
-                   tokens_per_target_pass=None, rows_per_target_pass=None)
+    assert_figures(got, accepted=0, tested=0, acceptance=None, target_passes=0,
+                   reading_passes=0, tokens_per_target_pass=None, rows_per_target_pass=None)
     assert TOO_SHORT in comparison_in_words(got, "speculative")
     got = run_figures(clock, "lookup", N=4)
     assert_figures(got, draft_ms=None, target_passes=4, tested=0)
@@ -184,8 +184,8 @@ def test_a_rejected_guess_that_the_large_model_writes_itself_is_not_accepted(
                      partial(big_little_verify, rollback=rollback))
     rounds = [*generate([0], step, 4, np.random.default_rng(0))]
     assert [token for result in rounds for token in result.ids] == [0, 0, 0, 0]
-    assert_figures(acceptance_figures(rounds), rounds_by_accepted=by_accepted, accepted=accepted,
-                   tested=3)
+    assert_figures(acceptance_figures(rounds), rounds_by_accepted=by_accepted,
+                   accepted=accepted, tested=3)
 
 
 @pytest.mark.parametrize("decoder", ["speculative", "block", "match", "coupled", "big_little"])
@@ -223,7 +223,8 @@ def test_theory_is_the_formula_at_the_sums_of_the_passes(clock):
     clock.delay = 6
     got = run_figures(clock, K=3, N=12, x=(4,))
     speedup = approx(12 * 11 / (3 * (7 + 1 + 1 + 14)))
-    assert_figures(got, rounds_by_accepted=[0, 0, 0, 3], draft_ms=approx(1000 * (7 + 1 + 1) / 3),
+    assert_figures(got, rounds_by_accepted=[0, 0, 0, 3],
+                   draft_ms=approx(1000 * (7 + 1 + 1) / 3),
                    speedup_predicted=speedup, speedup_measured=speedup)
 
 

@@ -81,7 +81,7 @@ def test_a_zero_filled_round_has_guesses_without_a_draft():
 
 
 def toy_rounds(step_of):
-    """Return the tokens and the draft's rows of some rounds of two random models of two tokens."""
+    """Return the tokens and the draft's rows of some rounds of two random models."""
     prompt = np.random.default_rng(2).integers(2, size=low_acceptance.PROMPT_LENGTH).tolist()
     step = step_of(two_token_model(0), two_token_model(1), 1.0, len(prompt))
     rounds = generate(prompt, step, 40, np.random.default_rng(3))
@@ -268,7 +268,8 @@ def test_acceptance_that_falls_in_the_second_half_is_named():
 
 def counts_by_temperature(temperatures):
     """Return {temperature: PositionCounts} of figures as they are in a file."""
-    return {float(T): counts_from_lists(case["by_position"]) for T, case in temperatures.items()}
+    return {float(T): counts_from_lists(case["by_position"])
+            for T, case in temperatures.items()}
 
 
 def stored_temperatures(name):

@@ -85,8 +85,9 @@ def test_a_text_ends_at_the_targets_own_end_of_text_or_at_any_named_token(tmp_pa
         path.write_text(json.dumps(sizes | {"eos_token_id": encoder.id_of(".")}), encoding="utf-8")
 
     def written(*stop):
-        return json_of_run("--prompt", "Once upon a time", "--target_model_size", tmp_path / "x",
-                           "--n_tokens_to_generate", 30, *stop)["speculative"]
+        got = json_of_run("--prompt", "Once upon a time", "--target_model_size",
+                          tmp_path / "x", "--n_tokens_to_generate", 30, *stop)
+        return got["speculative"]
 
     by_own_token = written()
     assert by_own_token["text"].endswith(".") and by_own_token["ended_by"] == "stop"

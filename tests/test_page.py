@@ -28,7 +28,8 @@ def example_race(**options):
     run, rounds = example_run(N=30, **options)
     for i, seen in enumerate(run["rounds"]):
         seen["end"] = 12.0 * (i + 1) / len(rounds)
-    plain = {"seconds": 15.0, "pieces": ["x"] * 30, "speedup": 1.25, "target_passes": len(rounds)}
+    plain = {"seconds": 15.0, "pieces": ["x"] * 30, "speedup": 1.25,
+             "target_passes": len(rounds)}
     return rounds, run | {"plain": plain}
 
 
@@ -39,8 +40,8 @@ def race(browser, tmp_path):
     return rounds, run, opened_page(browser, tmp_path, run)
 
 
-# A round's numbers `us`: us[t] tests guess t, whether it is reached or not; us[-1] draws the last
-# token.
+# A round's numbers are `us`: us[t] tests guess t, if the test reaches it, and us[-1] draws the
+# last token.
 
 def own_numbers(seen):
     """Return the numbers of a round that was run; .5 for a guess that it did not reach."""
@@ -65,8 +66,8 @@ def test_what_a_dragged_marker_claims_is_what_verify_gives(race):
         own = own_numbers(seen)
         equal = [[u] * len(own) for u in (0.0, 0.5, 0.999)]
         cases += [(i, us) for us in [own, *equal, *chance.random((30, len(own))).tolist()]]
-    claims = tab(f"{json.dumps(cases)}.map(([i, us]) => {{ const got = replay(run.rounds[i], us);"
-                 "return [got.accepted, got.token?.id ?? null]; })")
+    claims = tab(f"{json.dumps(cases)}.map(([i, us]) => replay(run.rounds[i], us))"
+                 ".map(got => [got.accepted, got.token?.id ?? null])")
     for (i, us), (n_accepted, token) in zip(cases, claims):
         result = rounds[i]
         *accepted, last = verify(result.guesses, result.p_draft, result.p_target,
@@ -107,7 +108,7 @@ def test_rounds_are_reached_by_button_key_and_link(race):
     for key, by in (("p", -1), ("n", 1), ("Enter", 1), ("ArrowRight", 1), ("ArrowLeft", -1)):
         before = tab("shown")
         tab.press(key)
-        assert tab("shown") == (before - 1 + by) % n + 1  # of 1 .. n; the first follows the last
+        assert tab("shown") == (before - 1 + by) % n + 1  # of 1 .. n; 1 follows n
         assert tab("document.activeElement.id") == "next" and tab("at(`round-${shown}`).open")
     before = tab("shown")
     tab("at('keys').click()")
@@ -149,7 +150,8 @@ def test_a_tree_is_drawn_as_one_and_has_no_dead_button(browser, tmp_path):
     got = tab("[...at('round-1').querySelectorAll('.tree li')].map(each => "
               "each.parentNode.closest('li')?.firstChild.textContent ?? null)")
     nodes = run["rounds"][0]["guesses"]
-    parents = [json.dumps(nodes[node["parent"]]["text"]) for node in nodes if node["parent"] >= 0]
+    parents = [json.dumps(nodes[node["parent"]]["text"])
+               for node in nodes if node["parent"] >= 0]
     assert sorted(text for text in got if text) == sorted(parents)
     assert got.count(None) == len(nodes) - len(parents) > 0  # below the text itself
     assert tab("at('rejection').hidden && document.querySelector('.legend .replacement').hidden")

@@ -204,7 +204,8 @@ def test_the_speed_ups_are_drawn_where_their_values_are(browser, tmp_path):
     assert [x for x, _ in marks["points"]] == [curve[K - 1][0] for K in (2, 3, 8)]
     value = scale_of(marks, UPWARDS)
     gains = [place["predicted"] for place in CASE["positions"]]
-    speedups, lows, highs = ([gain[name] for gain in gains] for name in ("speedup", "low", "high"))
+    speedups, lows, highs = ([gain[name] for gain in gains]
+                             for name in ("speedup", "low", "high"))
     assert [value(y) for _, y in curve] == approx(speedups, abs=0.01)
     assert [value(y) for _, y in band] == approx(highs + lows[::-1], abs=0.01)  # there and back
 
