@@ -83,6 +83,15 @@ def heads(tmp_path_factory):
     return folder_of
 
 
+@pytest.fixture(scope="module")
+def browser():
+    """Yield a tab of a headless Chromium, for all tests of a file."""
+    from tests.chromium import chromium
+
+    with chromium() as tab:
+        yield tab
+
+
 @pytest.fixture(autouse=True)
 def compared(request):
     """Attach a test's enumerated comparisons to its report, which pytest-xdist collects."""

@@ -58,12 +58,11 @@ def coverage(n_prompts, split, n_trials=200):
     hits = 0
     for _ in range(n_trials):
         counts = counts_of_coins(rng, n_prompts, spread=0.1)
-        if split:
-            total = int(counts.accepted.sum())
-            each = np.arange(counts.tested.sum()) < total
-            counts = PositionCounts(np.ones((len(each), 1, 1), int),
-                                    each.astype(int).reshape(-1, 1, 1))
-        place, = position_figures(counts)
+        if split:  # the accepted guesses first
+            accepted = np.arange(counts.tested.sum()) < counts.accepted.sum()
+            accepted = accepted.astype(int).reshape(-1, 1, 1)
+            counts = PositionCounts(np.ones_like(accepted), accepted)
+        [place] = position_figures(counts)
         hits += place["low"] <= 0.7 <= place["high"]
     return hits / n_trials
 
