@@ -2,7 +2,6 @@
 
     FORMS      decoder -> sets of flags under which it is exact and can be enumerated
     LOSSY      lossy decoder -> flags, and the distribution of a round's first token with them
-    PAIRS      name -> (draft, target), toys of two or three tokens
 """
 
 from functools import cache, partial
@@ -15,7 +14,7 @@ from gpt2 import cached, mask_of, transformer_block
 from lib.checkpoints.weights import cut_params, n_params, random_params
 from sampling import residual
 from speculative import generate, make_step
-from tests.toys import context_free, disjoint, mapped, path_by_path, toy, ulp_away
+from tests.toys import context_free, path_by_path
 from variants import DECODERS, Models, build
 from variants.registry import Costs
 from variants.shared.best_tree import uniform_shape
@@ -79,25 +78,6 @@ def forms(name):
 def sampling_of(name, temperature=1.0):
     """Return this temperature as sampling settings, or 0 for a greedy decoder."""
     return dict(temperature=0.0 if DECODERS[name].greedy else temperature)
-
-
-def sharp(row):
-    """Return a row whose smallest entry is subnormal."""
-    row = np.where(row == row.min(), 5e-322, row)
-    return row / row.sum()
-
-
-PAIRS = {
-    "dense": (toy(3, 41, zeros=0), toy(3, 42, zeros=0)),
-    "zeros": (toy(3, 43, zeros=0.5), toy(3, 44, zeros=0.5)),
-    "disjoint": disjoint(3),
-    "two left": (toy(3, 64, zeros=0), toy(3, 104, zeros=0)),  # a residual of two tokens
-    "equal": (toy(2, 42, zeros=0),) * 2,
-    "one ulp away": (toy(2, 42, zeros=0), mapped(toy(2, 42, zeros=0), ulp_away)),
-    "sharp": (mapped(toy(3, 45, zeros=0), sharp), mapped(toy(3, 46, zeros=0), sharp)),
-    "two tokens": (toy(2, 47, zeros=0), toy(2, 48, zeros=0)),
-    "few branches": (toy(2, 47), toy(2, 48)),  # for what is enumerated slowly
-}
 
 
 def lively_params(hparams, seed=0, scale=0.5, dtype=np.float64):

@@ -102,8 +102,8 @@ def disjoint(n_vocab):
 rows_of_four = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(
     lambda weights: np.array(weights) / sum(weights))
 
-PAIRS = {  # (draft, target)
-    "dense": (toy(3, 1, zeros=0), toy(3, 2, zeros=0)),
+PAIRS = {  # name: (draft, target)
+    "dense": (toy(3, 41, zeros=0), toy(3, 42, zeros=0)),
     "sparse": (toy(3, 3, zeros=0.5), toy(3, 4, zeros=0.5)),
     "four tokens": (toy(4, 5), toy(4, 6)),
     "five tokens": (toy(5, 5, zeros=0.5), toy(5, 6, zeros=0.5)),

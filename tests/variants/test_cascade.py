@@ -12,14 +12,13 @@ from exact.law import expectation, law, text_law, total_variation
 from sampling import with_sampling
 from speculative import complete, generate
 from tests.distributions import assert_same_law
-from tests.small import PAIRS as SMALL_PAIRS
 from tests.small import Logits, of_probabilities
 from tests.toys import PAIRS, counted, one_hot, toy
 from variants import Models
 from variants.cascade import DECODER, build, cascade
 
 PRICES = [-2.0, 0.0, 0.25, 0.6, 1.0]
-DRAFT, TARGET = SMALL_PAIRS["dense"]
+DRAFT, TARGET = PAIRS["dense"]
 
 
 def cascading(draft, target, K, price):
