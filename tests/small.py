@@ -24,8 +24,9 @@ from variants.tree import guess_shape, verify_tree
 
 COSTS = Costs(0.1, [1.0, 1.1, 1.2, 1.3])
 # one setting at a time, so that a test can see that it is dropped
-WARM_SETTINGS = [dict(temperature=1.0, **more) for more in (
-    {}, dict(top_k=2), dict(top_p=0.6), dict(repetition_penalty=2.5))]
+WARM_SETTINGS = [dict(temperature=1.0), dict(temperature=1.0, top_k=2),
+                 dict(temperature=1.0, top_p=0.6),
+                 dict(temperature=1.0, repetition_penalty=2.5)]
 SETTINGS = [*WARM_SETTINGS, dict(temperature=0.4), dict(temperature=0.0),
             dict(temperature=0.0, repetition_penalty=2.5)]
 FORMS = {  # the first is run with every setting and pair
@@ -98,10 +99,13 @@ PARAMS = {n_vocab: params_of(n_vocab) for n_vocab in range(2, 7)}  # before any 
 @cache
 def log_rows(model, x, tree, n_last):
     """Return a toy's rows as logits; tree is None, or its tokens and parents."""
-    ids = list(x) if tree is None else list(x) + Tree(*map(list, tree))
+    if tree is None:
+        rows = model(list(x), n_last)
+    else:
+        tokens, parents = map(list, tree)
+        rows = path_by_path(model)(list(x) + Tree(tokens, parents), n_last)
     with np.errstate(divide="ignore"):
-        rows = np.log((model if tree is None else path_by_path(model))(ids, n_last))
-    rows = np.maximum(rows, -1e6)  # finite, and its probability is still 0
+        rows = np.maximum(np.log(rows), -1e6)  # finite, and the probability is still 0
     rows.flags.writeable = False
     return rows
 

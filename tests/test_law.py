@@ -78,7 +78,7 @@ def two_draws(rng, first=HALF):
 
 
 def changing(before, after, n_runs):
-    """Return a function of rng: `before` in the first n_runs runs, and `after` in later ones."""
+    """Return a function of rng: `before` in the first n_runs runs, then `after`."""
     run_numbers = count(1)
     return lambda rng: before(rng) if next(run_numbers) <= n_runs else after(rng)
 

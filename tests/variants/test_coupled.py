@@ -109,7 +109,8 @@ def test_two_races_with_the_same_numbers_agree_by_the_closed_form(rows):
     n = 5_000
     limit = np.sqrt(n * np.log(2e12) / 2)  # Hoeffding: a false alarm of 1e-12
     numbers = np.random.default_rng(0).random(n)
-    n_equal = sum(race_sample(p, Scripted([u])) == race_sample(q, Scripted([u])) for u in numbers)
+    n_equal = sum(race_sample(p, Scripted([u])) == race_sample(q, Scripted([u]))
+                  for u in numbers)
     assert abs(n_equal - n * race_agreement(p, q)) < limit
 
 
