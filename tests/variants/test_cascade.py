@@ -28,10 +28,11 @@ def cascading(draft, target, K, price):
 
 def opt(q, p, price):
     """Return one row of pi, as the paper writes it: q is the draft's row, p the target's."""
-    exact_q, exact_p = ([Fraction(prob) for prob in row] for row in (q, p))
+    exact_q = [Fraction(prob) for prob in q]
+    exact_p = [Fraction(prob) for prob in p]
     tv = sum(max(b - a, 0) for a, b in zip(exact_q, exact_p))
-    r = 1 if max(exact_q) < max(exact_p) - Fraction(price) * tv else 0
-    return np.array([(1 - r) * a + r * b for a, b in zip(q, p)])
+    defers = max(exact_q) < max(exact_p) - Fraction(price) * tv
+    return np.array(p if defers else q)
 
 
 def pi_of(draft, target, price, sharpen=np.asarray):
@@ -107,7 +108,8 @@ def test_no_rounding_defers_at_a_price_of_1():
     for _ in range(300):
         p = rng.dirichlet(np.ones(5))
         best = p.argmax()
-        shift = rng.random() / 2 * np.diff(np.sort(p))[-1]
+        lead = np.diff(np.sort(p))[-1]  # of the best token over the second
+        shift = rng.random() / 2 * lead
         q = p + shift / 4
         q[best] = p[best] - shift
         assert cascade(q[None], p[None], 1.0)[0].tolist() == q.tolist()
