@@ -354,7 +354,7 @@ def plain_text():
     """Return a prompt of the bundled target, and its greedy text."""
     x = bundled.encoder().encode("The fox looked up at the raven and said")
     target = with_sampling(GPT2(*bundled.weights("tales-large")), **PENALISED)
-    return x, autoregressive_sampling(x, target, 20, np.random.default_rng(0))
+    return x, autoregressive_sampling(x, target, 30, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("name, i", [form for form in ALL if form not in WARM_ONLY])
@@ -364,4 +364,4 @@ def test_greedy_texts_of_the_bundled_pair_are_the_targets(name, i, plain_text):
     pair = (TreeGPT2(*bundled.weights(size)) for size in ("tales-small", "tales-large"))
     models = Models(*pair, PENALISED, MODELS_DIR / "tales-large", COSTS)
     step = build(name, models, forms(name)[i])
-    assert complete(x, step, 20, np.random.default_rng(1)) == plain
+    assert complete(x, step, 30, np.random.default_rng(1)) == plain
