@@ -242,7 +242,7 @@ def can_be_exact(name):
 
 
 def is_lossy(name):
-    """Return whether a decoder has to be in LOSSY: greedy ones have no distribution to predict."""
+    """Return whether a decoder has to be in LOSSY; a greedy one has no distribution."""
     entry = DECODERS[name]
     return (entry.family == "a lossy test" or entry.exact is False) and not entry.greedy
 
@@ -250,7 +250,7 @@ def is_lossy(name):
 def deviation(name):
     """Return the entry of a lossy decoder in LOSSY."""
     if name not in LOSSY:
-        raise AssertionError(f"need the distribution that {name} has instead of the target's: add "
-                             "it to LOSSY in tests/small.py, with flags that make rounds of one "
-                             "guess")
+        raise AssertionError(f"need the distribution that {name} has instead of the target's: "
+                             "add it to LOSSY in tests/small.py, with flags that make rounds of "
+                             "one guess")
     return LOSSY[name]

@@ -1,5 +1,6 @@
 """Theorem 1 by enumeration: the joint distribution of the text is the target's, to 1e-12."""
 
+import math
 from collections import defaultdict
 from functools import partial
 from itertools import product
@@ -111,7 +112,7 @@ ON_FRACTIONS = toy(4, 23, exact=True), toy(4, 24, exact=True)
 @pytest.mark.parametrize("pair, k, tolerance", [
     *((pair, 2, 1e-12) for pair in PAIRS.values()), *((ON_FRACTIONS, k, 0) for k in range(4))])
 def test_verify_is_lossless(pair, k, tolerance):
-    """A round has the proof's product; with the target's tokens after it, the target's law."""
+    """A round has the proof's product; tokens of the target complete it to the distribution."""
     draft, target = pair
     x = [0]
     step = draft_and_verify(draft, target, K=9)
@@ -125,7 +126,7 @@ def test_an_equal_draft_needs_the_fewest_target_passes(N, K, seed):
     x = [0]
     draft, target = (counted(TARGET) for _ in range(2))
     speculative_sampling(x, draft, target, N, K, np.random.default_rng(seed))
-    assert len(target.calls) == -(-N // (K + 1)) and x == [0]
+    assert len(target.calls) == math.ceil(N / (K + 1)) and x == [0]
     assert set(draft.calls) <= {1}  # one row per guess
 
 
