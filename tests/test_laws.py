@@ -155,8 +155,7 @@ SLOW = [("speculative", 4, 5), ("block", 5, 6), ("kseq", 3, 4)]  # a third of th
 
 
 @pytest.mark.parametrize("name, K, N", [
-    *((name, 3, 4) for name in EXACT if name != "kseq"), *DEEPER,
-    *weekly(SLOW)])
+    *((name, 3, 4) for name in EXACT if name != "kseq"), *DEEPER, *weekly(SLOW)])
 def test_a_fault_that_begins_at_the_third_guess_would_be_seen(name, K, N, new_stepper):
     flags = forms(name)[0] | DEEP.get(name, {"K": K})
     pair = "few branches" if name == "kseq" else "two tokens"
@@ -325,8 +324,9 @@ def test_a_used_cache_gives_the_rows_of_a_fresh_one_in_every_round(name, tempera
     step = build(name, tiny(sampling, heads(12, 13)), forms(name)[0])
     x = [1, 2, 3]
     for result in generate(x, step, 21, np.random.default_rng(0)):  # to the end of the context
-        rows = [with_sampling(GPT2(TINY[1], 3), **{**sampling, "temperature": T})(x)[-1]
-                for T in (temperature, 1.0)]  # 1: for tests with a threshold
+        # a greedy decoder whose test has a threshold reads rows at temperature 1
+        rows = [with_sampling(GPT2(TINY[1], 3), **sampling | dict(temperature=T))(x)[-1]
+                for T in (temperature, 1.0)]
         assert any(np.allclose(result.p_target[0], row, atol=1e-10) for row in rows)
         x = x + result.ids
     assert len(x) == 24
