@@ -13,8 +13,8 @@ import pytest
 
 from sampling import with_sampling
 from tests.distributions import Scripted
-from tests.small import PAIRS, WARM_SETTINGS, Logits, sampling_of
-from tests.toys import context_free
+from tests.small import WARM_SETTINGS, Logits, sampling_of
+from tests.toys import PAIRS, context_free
 from variants import DECODERS, Costs, Models, build, build_plain
 from variants.blockwise import blockwise_verify
 from variants.lenient import lenient_greedy_verify
