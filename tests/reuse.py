@@ -1,0 +1,57 @@
+"""State that a model with a cache gives a fresh model's rows, whatever it has read before."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tests.toys import tree_of
+
+
+def tokens(n_vocab, most):
+    """Return a strategy for lists of tokens; Hypothesis draws bytes faster than integers."""
+    return st.binary(max_size=most).map(lambda data: [byte % n_vocab for byte in data])
+
+
+def edits(n_vocab, least=1, most=12):
+    """Return a strategy for edits of two texts.
+
+    An edit is (text, 0 or 1; number of tokens to drop; tokens to append; rows to ask for).
+    """
+    n_dropped = st.integers(0, 4) | st.integers(0, 20)  # as after a round, or a different text
+    edit = st.tuples(st.integers(0, 1), n_dropped, tokens(n_vocab, most=6), st.integers(1, 5))
+    return st.lists(edit, min_size=least, max_size=most)
+
+
+def edited_texts(edits, n_ctx):
+    """Yield (texts, i, n_last) after each edit of texts[i], which changes in place."""
+    texts = [1], [1, 2]
+    for i, n_dropped, appended, n_last in edits:
+        ids = texts[i]
+        del ids[max(1, len(ids) - n_dropped) :]
+        ids += appended
+        del ids[n_ctx:]
+        yield texts, i, min(n_last, len(ids))
+
+
+def trees(n_vocab, most=7):
+    """Return a strategy for trees of at most this many guesses."""
+    nodes = st.tuples(tokens(n_vocab, most), tokens(most, most))
+    return nodes.map(lambda lists: tree_below(*lists))
+
+
+def tree_below(tokens, numbers):
+    """Return the tree whose guess i is below guess numbers[i] % (i + 1) - 1; -1 is the root."""
+    parents = [number % (i + 1) - 1 for i, number in enumerate(numbers)]
+    return tree_of(tokens[: len(parents)], parents[: len(tokens)])
+
+
+def assert_close(rows, expected, tolerance=1e-11):
+    """Refuse rows that differ from the expected ones by more than this part of their largest."""
+    assert np.shape(rows) == np.shape(expected)
+    distance = np.abs(np.subtract(rows, expected)).max() / np.abs(expected).max()
+    assert distance <= tolerance, f"{distance:.1e} of the largest entry away"
+
+
+def assert_used_is_fresh(used, fresh, edits, n_ctx, tolerance=1e-11):
+    """Refuse a model `used` whose rows after an edit are not those of `fresh`."""
+    for texts, i, n_last in edited_texts(edits, n_ctx):
+        assert_close(used(texts[i], n_last), fresh(texts[i], n_last), tolerance)
