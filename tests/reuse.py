@@ -1,9 +1,14 @@
 """State that a model with a cache gives a fresh model's rows, whatever it has read before."""
 
+import contextlib
+from unittest import mock
+
 import numpy as np
 from hypothesis import strategies as st
 
+import gpt2
 from tests.toys import tree_of
+from variants.shared import tree_gpt2
 
 
 def tokens(n_vocab, most):
@@ -55,3 +60,18 @@ def assert_used_is_fresh(used, fresh, edits, n_ctx, tolerance=1e-11):
     """Refuse a model `used` whose rows after an edit are not those of `fresh`."""
     for texts, i, n_last in edited_texts(edits, n_ctx):
         assert_close(used(texts[i], n_last), fresh(texts[i], n_last), tolerance)
+
+
+@contextlib.contextmanager
+def tokens_read():
+    """Yield a list that gets the number of tokens of each pass of a GPT2 or TreeGPT2."""
+    numbers = []
+    original = gpt2.forward
+
+    def forward(ids, *args):
+        numbers.append(len(ids))
+        return original(ids, *args)
+
+    with mock.patch.object(gpt2, "forward", forward), \
+            mock.patch.object(tree_gpt2, "forward", forward):
+        yield numbers
