@@ -1,28 +1,36 @@
 """State that a model with a cache gives a fresh model's rows, whatever it has read before."""
 
 import contextlib
+import copy
+import pickle
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 import gpt2
 from tests.toys import tree_of
 from variants.shared import tree_gpt2
 
+COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy,
+          "pickle": lambda model: pickle.loads(pickle.dumps(model))}
+each_copy = pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 
-def tokens(n_vocab, most):
+
+def tokens(alphabet, most):
     """Return a strategy for lists of tokens; Hypothesis draws bytes faster than integers."""
-    return st.binary(max_size=most).map(lambda data: [byte % n_vocab for byte in data])
+    return st.binary(max_size=most).map(
+        lambda data: [alphabet[byte % len(alphabet)] for byte in data])
 
 
-def edits(n_vocab, least=1, most=12):
-    """Return a strategy for edits of two texts.
+def edits(alphabet, least=1, most=12):
+    """Return a strategy for edits of two texts, which append tokens of the alphabet.
 
     An edit is (text, 0 or 1; number of tokens to drop; tokens to append; rows to ask for).
     """
     n_dropped = st.integers(0, 4) | st.integers(0, 20)  # as after a round, or a different text
-    edit = st.tuples(st.integers(0, 1), n_dropped, tokens(n_vocab, most=6), st.integers(1, 5))
+    edit = st.tuples(st.integers(0, 1), n_dropped, tokens(alphabet, most=6), st.integers(1, 5))
     return st.lists(edit, min_size=least, max_size=most)
 
 
@@ -37,9 +45,9 @@ def edited_texts(edits, n_ctx):
         yield texts, i, min(n_last, len(ids))
 
 
-def trees(n_vocab, most=7):
+def trees(alphabet, most=7):
     """Return a strategy for trees of at most this many guesses."""
-    nodes = st.tuples(tokens(n_vocab, most), tokens(most, most))
+    nodes = st.tuples(tokens(alphabet, most), tokens(range(most), most))
     return nodes.map(lambda lists: tree_below(*lists))
 
 

@@ -5,8 +5,6 @@ sequence, with a tree of guesses, or in a batch. Some passes are interrupted.
 """
 
 import contextlib
-import copy
-import pickle
 from unittest import mock
 
 import numpy as np
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 
 import gpt2
 from gpt2 import GPT2
-from tests.reuse import assert_close, edited_texts, edits, trees
+from tests.reuse import assert_close, each_copy, edited_texts, edits, trees
 from tests.test_gpt2 import HPARAMS, PARAMS
 from variants.shared import tree_gpt2
 from variants.shared.branches import Branches
@@ -25,9 +23,9 @@ from wrappers import batch_gpt2
 from wrappers.batch_gpt2 import BatchGPT2
 
 N_CTX = HPARAMS["n_ctx"]
-N_TOKENS = 3  # so few that texts continue along trees read before
+TOKENS = range(3)  # so few that texts continue along trees read before
 # Whether Ctrl-C ends the pass, and a tree of guesses.
-CALLS = st.tuples(st.integers(0, 9).map(lambda number: number < 3), trees(N_TOKENS, most=5))
+CALLS = st.tuples(st.integers(0, 9).map(lambda number: number < 3), trees(TOKENS, most=5))
 
 
 class Name:
@@ -52,7 +50,7 @@ def interrupted(now):
 
 
 @pytest.mark.parametrize("kind", [GPT2, TreeGPT2, BatchGPT2])
-@given(edits(N_TOKENS, least=10), st.lists(CALLS, min_size=12, max_size=12))
+@given(edits(TOKENS, least=10), st.lists(CALLS, min_size=12, max_size=12))
 @settings(max_examples=25)
 def test_a_used_model_has_the_rows_of_a_fresh_one(kind, edits, calls):
     model = kind(PARAMS, 2)
@@ -93,9 +91,7 @@ def test_a_batch_of_one_text_twice_is_refused():
 
 
 @pytest.mark.parametrize("kind", [GPT2, TreeGPT2, BatchGPT2])
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy,
-                                    lambda model: pickle.loads(pickle.dumps(model))],
-                         ids=["copy", "deepcopy", "pickle"])
+@each_copy
 def test_a_copy_is_a_model_over_the_same_weights(kind, copied):
     model = kind(PARAMS, 2)
     model.hidden([1, 2, 3])

@@ -62,7 +62,7 @@ def by_hand(head, x, path=()):
         states.append(state)
 
 
-@given(edits(n_vocab=3))  # so few tokens that texts continue along the guesses
+@given(edits(range(3)))  # so few tokens that texts continue along the guesses
 @settings(max_examples=20)
 def test_the_head_is_its_formula_whatever_it_read_before(head, edits):
     states = States(TreeGPT2(PARAMS, N_HEAD))

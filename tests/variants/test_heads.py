@@ -122,7 +122,7 @@ def test_the_last_token_wanted_costs_no_guess_and_the_first_has_none(saved, name
 
 
 @pytest.mark.parametrize("guesses", [[0, 2, 1], tree_of([0, 1, 2, 1], [-1, -1, 0, 2])], ids=str)
-@given(edits(n_vocab=3))  # so few tokens that texts continue along the guesses
+@given(edits(range(3)))  # so few tokens that texts continue along the guesses
 @settings(max_examples=40)
 def test_a_state_is_that_of_its_text_whatever_was_read_before(guesses, edits):
     states = States(TreeGPT2(PARAMS, 3))

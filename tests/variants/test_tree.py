@@ -79,7 +79,7 @@ def test_siblings_have_the_rows_that_they_were_drawn_from():
 
 # ---- trees as lists of parents
 
-@given(trees(n_vocab=13))
+@given(trees(range(13)))
 def test_mask_depth_and_paths_agree_with_a_walk_up(tree):
     sees = tree.ancestors()
     for i, path in enumerate(tree.paths()):
@@ -135,7 +135,7 @@ def test_the_accepted_path_is_not_computed_again(n_accepted):
         assert_close(rows[0], *rows_alone([x]))
 
 
-@given(tokens(13, most=8), trees(n_vocab=13))
+@given(tokens(range(13), most=8), trees(range(13)))
 @example([*range(12)], tree_of([1, 2, 3, 4, 5, 6], [-1] * 6))  # more nodes than positions left
 def test_every_node_has_the_logits_of_its_path_alone(x, tree):
     x = [7, *x]

@@ -1,8 +1,6 @@
 """Many texts in shared passes: each has the logits that it has alone, and memory is freed."""
 
-import copy
 import gc
-import pickle
 from functools import partial
 
 import numpy as np
@@ -12,6 +10,7 @@ from greenlet import greenlet
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import draft_and_verify
+from tests.reuse import each_copy
 from tests.small import lively_params
 from tests.test_caches import Name
 from tests.toys import PAIRS, toy
@@ -132,8 +131,7 @@ def test_a_pass_over_no_text_has_no_rows():
     assert BatchGPT2(lively_params(HPARAMS), 2)([]) == []
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy,
-                                    lambda model: pickle.loads(pickle.dumps(model))])
+@each_copy
 def test_a_shared_model_can_be_copied(copied):
     model = Shared(BatchGPT2(lively_params(HPARAMS), 2), turn=1)
     again = copied(model)
