@@ -16,10 +16,9 @@ import main
 from demo.compare import decoded_run, with_costs
 from demo.flags import parse_args
 from demo.task import load_task, with_pattern
-from exact.law import law
+from exact.law import text_law
 from lib.pattern import Pattern, grammar_of, library, tokenizer_of
 from sampling import warp, with_sampling
-from speculative import autoregressive_sampling
 from tests.bundled import encoder
 from tests.commands import refusal, run_main
 from variants import DECODERS
@@ -131,15 +130,14 @@ def test_every_text_of_allowed_tokens_fits_and_ends_where_it_may():
     end = encoder().end_of_text
     pattern = Pattern(grammar_of("regex", REGEX), encoder(), len(PROMPT))
     rng = np.random.default_rng(1)
+    assert not pattern.may_end(PROMPT)
     for _ in range(20):
         ids = list(PROMPT)
         while ids[-1] != end:
             ids.append(int(rng.choice(np.flatnonzero(pattern(ids)))))
-        new = ids[len(PROMPT) :]
-        text = encoder().decode(new[: new.index(end)])
-        assert re.fullmatch(REGEX, text)
-        assert pattern.may_end([*PROMPT, *new[: new.index(end)]])
-        assert not pattern.may_end(PROMPT)
+        whole = ids[:-1]
+        assert re.fullmatch(REGEX, encoder().decode(whole[len(PROMPT) :]))
+        assert pattern.may_end(whole)
     assert (np.flatnonzero(pattern([*PROMPT, end])) == [end]).all()
 
 
@@ -179,7 +177,13 @@ def test_a_file_that_is_not_utf8_is_named_with_its_flag(tmp_path, flag):
 # ---- in main.py
 
 BEGINNING = "There was once an old woman who"
+END = "<|endoftext|>"
 SEVEN = r" lived in the (forest|castle) with her (two|three|seven) (sons|daughters)\."
+
+
+def written_after(prompt, text):
+    """Return the part of a text after the prompt, without the token that ends it."""
+    return text.removeprefix(prompt).removesuffix(END)
 
 
 def written_text(*flags):
@@ -206,7 +210,7 @@ def test_a_schema_gives_a_document_that_its_validator_accepts(tmp_path, temperat
 
 def test_every_decoder_writes_texts_that_fit():
     for name, entry in DECODERS.items():
-        for temperature in ("0", "1")[: 1 if entry.greedy else 2]:
+        for temperature in ("0",) if entry.greedy else ("0", "1"):
             text, _ = written_text("--decoder", name, "--regex", SEVEN,
                                    "--temperature", temperature)
             assert re.fullmatch(SEVEN, text), name
@@ -240,8 +244,8 @@ def test_a_pattern_goes_together_with_other_flags(flags, tmp_path):
     status, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN, "--json", *words)
     numbers = json.loads(out)
     decoder = numbers["settings"]["decoder"]
-    text = numbers[decoder]["text"].removeprefix(BEGINNING).removesuffix("<|endoftext|>")
-    assert status == 0 and numbers["fits_pattern"] and re.fullmatch(SEVEN, text)
+    assert status == 0 and numbers["fits_pattern"]
+    assert re.fullmatch(SEVEN, written_after(BEGINNING, numbers[decoder]["text"]))
 
 
 def test_a_text_that_a_stop_token_ends_too_early_does_not_fit():
@@ -316,8 +320,7 @@ def test_a_line_has_its_own_pattern_and_the_text_that_it_has_alone(tmp_path, tem
             task = with_pattern(task, grammar_of(kind, text))
         alone = decoded_run(task._replace(seed=record["seed"]), task.decoder)
         assert record["ids"] == alone.ids
-    texts = [record["text"].removeprefix(BEGINNING).removesuffix("<|endoftext|>")
-             for record in records]
+    texts = [written_after(BEGINNING, record["text"]) for record in records]
     assert re.fullmatch(SEVEN, texts[0]) and texts[2] == " and then."
     jsonschema.validate(json.loads(texts[1]), SCHEMA)
 
@@ -328,7 +331,7 @@ def test_a_lines_bad_pattern_is_its_error_and_the_other_lines_are_written(tmp_pa
     assert status == 3
     for record, (_, why) in zip(records, BAD_LINES):
         assert record["error"].startswith(why) and "\n" not in record["error"]
-    assert records[-1]["text"] == "A man<|endoftext|>" and records[-1]["forced"] == 2
+    assert records[-1]["text"] == f"A man{END}" and records[-1]["forced"] == 2
 
 
 def test_a_pattern_that_becomes_too_complex_while_it_is_written_is_its_lines_error(tmp_path):
@@ -336,7 +339,7 @@ def test_a_pattern_that_becomes_too_complex_while_it_is_written_is_its_lines_err
     status, records, _ = records_of(tmp_path, lines, "--n_tokens_to_generate", 200)
     assert status == 3
     assert records[0]["error"].startswith("this tokenizer cannot write the pattern beyond ")
-    assert "ids" not in records[0] and records[1]["text"] == "A man<|endoftext|>"
+    assert "ids" not in records[0] and records[1]["text"] == f"A man{END}"
 
 
 def test_the_flags_pattern_holds_for_each_line_without_its_own(tmp_path):
@@ -344,8 +347,7 @@ def test_the_flags_pattern_holds_for_each_line_without_its_own(tmp_path):
     assert records_of(tmp_path, lines[:1], "--regex", " man")[0] == 0
     status, records, _ = records_of(tmp_path, lines, "--regex", " man")  # resumes
     assert status == 0
-    assert [record["text"] for record in records] == [f"A {noun}<|endoftext|>"
-                                                      for noun in ("man", "bird")]
+    assert [record["text"] for record in records] == [f"A man{END}", f"A bird{END}"]
     # a different pattern, or none, is a different run
     for flags, others in [(["--regex", " king"], lines), ([], lines),
                           (["--regex", " man"], lines[:1] * 2)]:
@@ -362,33 +364,36 @@ def test_the_pages_schema_gives_a_valid_document_and_the_text_it_quotes(tmp_path
                          "--json_schema", tmp_path / "schema.json", "--seed", 1, "--json")
     text = json.loads(out)["speculative"]["text"]
     assert f"{text}\n" in page
-    document = text.removeprefix("Once there was a man. ").removesuffix("<|endoftext|>")
-    jsonschema.validate(json.loads(document), json.loads(schema))
+    document = json.loads(written_after("Once there was a man. ", text))
+    jsonschema.validate(document, json.loads(schema))
 
 
 def test_the_mask_is_not_the_condition_that_the_whole_text_fits():
     """The page's toy: tokens a and b, then x and y, each with probability 1/2; a y is forbidden."""
     row_of = {0: [1 / 2, 1 / 2, 0, 0], 1: [0, 0, 1 / 2, 1 / 2]}  # of the first and second token
+    names = "abxy"
 
     def logits(ids, n_last):
         return np.log(np.maximum([row_of[len(ids) - 1]], 1e-300))
 
-    def allowed(ids):
+    def allowed(ids):  # no y after a; 9 is the prompt
         return np.array([True, True, True, list(ids) != [9, 0]])
 
     def text_probabilities(**settings):
         model = with_sampling(logits, **settings)
-        texts = law(lambda rng: tuple(autoregressive_sampling([9], model, 2, rng)[1:]))
-        return {text: p for text, p in texts.items() if p > 1e-200}  # exp(log(1e-300)) is not 0
+        texts = text_law([9], model, 2)
+        # exp(log(1e-300)) is not 0
+        return {text[1:]: p for text, p in texts.items() if p > 1e-200}
 
     free = text_probabilities()
     masked = text_probabilities(allowed=allowed)
     fits = {text: p for text, p in free.items() if text != (0, 3)}
-    names = "abxy"
+    total = sum(fits.values())
     page = (ROOT / "docs" / "patterns.md").read_text(encoding="utf-8")
-    for first, second in free:
-        cells = [free[first, second], masked.get((first, second), 0),
-                 fits.get((first, second), 0) / sum(fits.values())]
-        shown = [str(Fraction(p).limit_denominator(100)) if p else "never" for p in cells]
-        assert f"| {names[first]} {names[second]} | {' | '.join(shown)} |" in page
+    for text, p in free.items():
+        cells = [p, masked.get(text, 0), fits.get(text, 0) / total]
+        shown = [str(Fraction(cell).limit_denominator(100)) if cell else "never"
+                 for cell in cells]
+        first, second = (names[token] for token in text)
+        assert f"| {first} {second} | {' | '.join(shown)} |" in page
     assert len(free) == 4 and masked != fits
