@@ -5,7 +5,6 @@ import re
 import sys
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,9 +20,9 @@ from lib.pattern import Pattern, grammar_of, library, tokenizer_of
 from sampling import warp, with_sampling
 from tests.bundled import encoder
 from tests.commands import refusal, run_main
+from tests.pages import code, file_text
 from variants import DECODERS
 
-ROOT = Path(__file__).parent.parent
 pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
 jsonschema = pytest.importorskip("jsonschema", reason="needs requirements/pattern.txt")
 REGEX = r" lived in the (forest|castle|deep blue sea) with (her|his) [a-z]{1,3}\."
@@ -130,14 +129,13 @@ def test_every_text_of_allowed_tokens_fits_and_ends_where_it_may():
     end = encoder().end_of_text
     pattern = Pattern(grammar_of("regex", REGEX), encoder(), len(PROMPT))
     rng = np.random.default_rng(1)
-    assert not pattern.may_end(PROMPT)
     for _ in range(20):
         ids = list(PROMPT)
         while ids[-1] != end:
             ids.append(int(rng.choice(np.flatnonzero(pattern(ids)))))
         whole = ids[:-1]
         assert re.fullmatch(REGEX, encoder().decode(whole[len(PROMPT) :]))
-        assert pattern.may_end(whole)
+        assert pattern.may_end(whole) and not pattern.may_end(PROMPT)
     assert (np.flatnonzero(pattern([*PROMPT, end])) == [end]).all()
 
 
@@ -357,8 +355,8 @@ def test_the_flags_pattern_holds_for_each_line_without_its_own(tmp_path):
 
 @pytest.mark.parametrize("temperature", ["0", "1"])
 def test_the_pages_schema_gives_a_valid_document_and_the_text_it_quotes(tmp_path, temperature):
-    page = (ROOT / "docs" / "patterns.md").read_text(encoding="utf-8")
-    [schema] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    page = file_text("docs/patterns.md")
+    schema = code(page, "json")
     (tmp_path / "schema.json").write_text(schema, encoding="utf-8")
     _, out, _ = run_main("--prompt", "Once there was a man. ", "--temperature", temperature,
                          "--json_schema", tmp_path / "schema.json", "--seed", 1, "--json")
@@ -389,7 +387,7 @@ def test_the_mask_is_not_the_condition_that_the_whole_text_fits():
     masked = text_probabilities(allowed=allowed)
     fits = {text: p for text, p in free.items() if text != (0, 3)}
     total = sum(fits.values())
-    page = (ROOT / "docs" / "patterns.md").read_text(encoding="utf-8")
+    page = file_text("docs/patterns.md")
     for text, p in free.items():
         cells = [p, masked.get(text, 0), fits.get(text, 0) / total]
         shown = [str(Fraction(cell).limit_denominator(100)) if cell else "never"

@@ -23,13 +23,13 @@ from demo.trace import name_of, round_as_data, text_reader  # noqa: E402
 from sampling import with_sampling  # noqa: E402
 from speculative import Round, autoregressive_sampling, verify  # noqa: E402
 from tests.commands import outcome, refusal, run_main  # noqa: E402
+from tests.pages import ROOT  # noqa: E402
 from tests.wrappers.families import random_model, torch  # noqa: E402
 from tools import survey, will_it_pay  # noqa: E402
 from tools.will_it_pay import ids_of_file  # noqa: E402
 from utils import MODELS_DIR, load_model  # noqa: E402
 from wrappers.transformers_model import TransformersModel  # noqa: E402
 
-ROOT = MODELS_DIR.parent
 N_TOKENS = 4098  # of the bundled tokenizer and two more; the models have four rows more
 TURN, END = N_TOKENS - 2, N_TOKENS - 1  # special tokens: of a chat, and of the model's answer
 TEMPLATE = ("{% for message in messages %}<|turn|>{{ message.role }}: {{ message.content }}"
