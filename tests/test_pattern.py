@@ -147,17 +147,6 @@ def test_a_text_may_end_or_go_on_where_the_pattern_says_so():
     assert allowed[encoder().end_of_text] and allowed[word]
 
 
-@pytest.mark.parametrize("kind, text, why", [
-    ("regex", "(", "unclosed group"), ("regex", "(?=a)b", "look-around"),
-    ("json_schema", "{", "Expecting property name"), ("json_schema", '{"not": {}}', "not"),
-    ("json_schema", '{"type": "integer", "minimum": 5, "maximum": 3}', "nsatisfiable"),
-    ("lark", "start: word", "unknown name")])
-def test_a_bad_pattern_is_refused_in_a_sentence(kind, text, why):
-    with pytest.raises(ValueError, match=f"--{kind} is not valid: .*{why}") as error:
-        grammar_of(kind, text)
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize("text", [r"[^\x00-\x{10FFFF}]", r"a[^\x00-\x{10FFFF}]"])
 def test_a_pattern_that_no_text_fits_is_refused(text):
     with pytest.raises(ValueError, match="^--regex fits no text$"):
@@ -252,8 +241,9 @@ def test_a_text_that_a_stop_token_ends_too_early_does_not_fit():
 
 
 REFUSED = [  # flags, the text of the FILE that they name, why
-    ("--regex (", "", "--regex is not valid: "),
-    (r"--regex [^\x00-\x{10FFFF}]", "", "--regex fits no text"),
+    ("--regex (", "", "--regex is not valid: .*unclosed group"),
+    ("--regex (?=a)b", "", "--regex is not valid: .*look-around"),
+    (r"--regex [^\x00-\x{10FFFF}]", "", "--regex fits no text$"),
     ("--regex a --lark none", "", "--regex and --lark are both given: choose one"),
     ("--regex a --window", "", "--window does not apply to --regex"),
     ("--regex ( --prompts - --out -", "", "--regex is not valid: "),
@@ -262,7 +252,9 @@ REFUSED = [  # flags, the text of the FILE that they name, why
     ("--json_schema FILE", "[1]", "--json_schema is not valid: Expecting object schema"),
     ("--json_schema FILE", '{"type": "integer", "minimum": 5, "maximum": 3}',
      "--json_schema is not valid: Unsatisfiable schema"),
+    ("--json_schema FILE", '{"not": {}}', "--json_schema is not valid: .*not"),
     ("--lark FILE", 'start: "a', "--lark is not valid: "),
+    ("--lark FILE", "start: word", "--lark is not valid: .*unknown name"),
     ("--lark FILE", 'start: "a" <[9999]>', "this tokenizer cannot write the pattern: "),
     ("--lark FILE", "start: <|none|>", "this tokenizer cannot write the pattern: ")]
 
@@ -273,7 +265,7 @@ def test_a_pattern_that_cannot_be_written_is_refused_before_weights_are_loaded(
     (tmp_path / "pattern").write_text(text, encoding="utf-8")
     monkeypatch.setattr("demo.task.load_pair", None)  # a call would be a TypeError
     words = flags.replace("FILE", str(tmp_path / "pattern")).split()
-    assert why in refusal(main.main, *words)
+    assert re.search(why, refusal(main.main, *words).strip())
 
 
 def test_without_the_library_the_command_that_installs_it_is_named(monkeypatch):
