@@ -18,19 +18,20 @@ COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy,
 each_copy = pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 
 
-def tokens(alphabet, most):
+def some_tokens(alphabet, most):
     """Return a strategy for lists of tokens; Hypothesis draws bytes faster than integers."""
     return st.binary(max_size=most).map(
         lambda data: [alphabet[byte % len(alphabet)] for byte in data])
 
 
-def edits(alphabet, least=1, most=12):
+def some_edits(alphabet, least=1, most=12):
     """Return a strategy for edits of two texts, which append tokens of the alphabet.
 
     An edit is (text, 0 or 1; number of tokens to drop; tokens to append; rows to ask for).
     """
     n_dropped = st.integers(0, 4) | st.integers(0, 20)  # as after a round, or a different text
-    edit = st.tuples(st.integers(0, 1), n_dropped, tokens(alphabet, most=6), st.integers(1, 5))
+    appended = some_tokens(alphabet, most=6)
+    edit = st.tuples(st.integers(0, 1), n_dropped, appended, st.integers(1, 5))
     return st.lists(edit, min_size=least, max_size=most)
 
 
@@ -45,9 +46,9 @@ def edited_texts(edits, n_ctx):
         yield texts, i, min(n_last, len(ids))
 
 
-def trees(alphabet, most=7):
+def some_trees(alphabet, most=7):
     """Return a strategy for trees of at most this many guesses."""
-    nodes = st.tuples(tokens(alphabet, most), tokens(range(most), most))
+    nodes = st.tuples(some_tokens(alphabet, most), some_tokens(range(most), most))
     return nodes.map(lambda lists: tree_below(*lists))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import gpt2
 from gpt2 import GPT2
-from tests.reuse import assert_close, each_copy, edited_texts, edits, trees
+from tests.reuse import assert_close, each_copy, edited_texts, some_edits, some_trees
 from tests.test_gpt2 import HPARAMS, PARAMS
 from variants.shared import tree_gpt2
 from variants.shared.branches import Branches
@@ -25,7 +25,7 @@ from wrappers.batch_gpt2 import BatchGPT2
 N_CTX = HPARAMS["n_ctx"]
 TOKENS = range(3)  # so few that texts continue along trees read before
 # Whether Ctrl-C ends the pass, and a tree of guesses.
-CALLS = st.tuples(st.integers(0, 9).map(lambda number: number < 3), trees(TOKENS, most=5))
+CALLS = st.tuples(st.integers(0, 9).map(lambda number: number < 3), some_trees(TOKENS, most=5))
 
 
 class Name:
@@ -50,7 +50,7 @@ def interrupted(now):
 
 
 @pytest.mark.parametrize("kind", [GPT2, TreeGPT2, BatchGPT2])
-@given(edits(TOKENS, least=10), st.lists(CALLS, min_size=12, max_size=12))
+@given(some_edits(TOKENS, least=10), st.lists(CALLS, min_size=12, max_size=12))
 @settings(max_examples=25)
 def test_a_used_model_has_the_rows_of_a_fresh_one(kind, edits, calls):
     model = kind(PARAMS, 2)

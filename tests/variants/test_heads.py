@@ -13,7 +13,7 @@ from gpt2 import GPT2
 from sampling import warp, with_sampling
 from speculative import autoregressive_sampling, complete, generate, make_step
 from tests.distributions import assert_same_law
-from tests.reuse import assert_used_is_fresh, edits, tokens_read
+from tests.reuse import assert_used_is_fresh, some_edits, tokens_read
 from tests.small import SETTINGS, Logits, eagle_weights, tiny_params, write_heads
 from tests.toys import counted, mapped, one_hot, path_by_path, toy, tree_of
 from variants import Models, build
@@ -122,7 +122,7 @@ def test_the_last_token_wanted_costs_no_guess_and_the_first_has_none(saved, name
 
 
 @pytest.mark.parametrize("guesses", [[0, 2, 1], tree_of([0, 1, 2, 1], [-1, -1, 0, 2])], ids=str)
-@given(edits(range(3)))  # so few tokens that texts continue along the guesses
+@given(some_edits(range(3)))  # so few tokens that texts continue along the guesses
 @settings(max_examples=40)
 def test_a_state_is_that_of_its_text_whatever_was_read_before(guesses, edits):
     states = States(TreeGPT2(PARAMS, 3))

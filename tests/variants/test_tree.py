@@ -15,7 +15,7 @@ from gpt2 import GPT2
 from sampling import warp
 from speculative import complete, draft_and_verify, make_step, verify
 from tests.distributions import Scripted, assert_same_law
-from tests.reuse import assert_close, tokens, tokens_read, trees
+from tests.reuse import assert_close, some_tokens, some_trees, tokens_read
 from tests.small import tiny_params, tree_step
 from tests.toys import PAIRS, path_by_path, rows_of_four, toy, tree_of
 from variants.block import block_verify
@@ -79,7 +79,7 @@ def test_siblings_have_the_rows_that_they_were_drawn_from():
 
 # ---- trees as lists of parents
 
-@given(trees(range(13)))
+@given(some_trees(range(13)))
 def test_mask_depth_and_paths_agree_with_a_walk_up(tree):
     sees = tree.ancestors()
     for i, path in enumerate(tree.paths()):
@@ -135,7 +135,7 @@ def test_the_accepted_path_is_not_computed_again(n_accepted):
         assert_close(rows[0], *rows_alone([x]))
 
 
-@given(tokens(range(13), most=8), trees(range(13)))
+@given(some_tokens(range(13), most=8), some_trees(range(13)))
 @example([*range(12)], tree_of([1, 2, 3, 4, 5, 6], [-1] * 6))  # more nodes than positions left
 def test_every_node_has_the_logits_of_its_path_alone(x, tree):
     x = [7, *x]

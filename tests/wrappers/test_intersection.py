@@ -28,7 +28,7 @@ from speculative import complete, draft_and_verify, generate
 from tests import bundled
 from tests.commands import json_of_run, run_main
 from tests.distributions import assert_same_law
-from tests.reuse import assert_close, assert_used_is_fresh, each_copy, edits, tokens_read
+from tests.reuse import assert_close, assert_used_is_fresh, each_copy, some_edits, tokens_read
 from tests.small import COSTS, Logits, forms, n_rejected, sampling_of
 from tests.test_laws import ALL, SETTINGS, SHALLOW, WARM, X, fits
 from tests.toys import toy
@@ -234,7 +234,7 @@ def fresh_rows(ids, n_last):
     return with_sampling(wrapped_gpt2())(ids, n_last)
 
 
-@given(edits([encoders()[1].vocab[symbol] for symbol in SYMBOLS]))
+@given(some_edits([encoders()[1].vocab[symbol] for symbol in SYMBOLS]))
 @settings(max_examples=50)
 def test_a_used_draft_gives_the_rows_of_a_fresh_one(edits):
     """Texts shrink and grow at random, far beyond the draft's context."""

@@ -25,7 +25,7 @@ from speculative import complete, speculative_sampling  # noqa: E402
 from tests import bundled  # noqa: E402
 from tests.distributions import assert_same_law  # noqa: E402
 from tests.pages import ROOT, code, file_text  # noqa: E402
-from tests.reuse import COPIES, assert_close, assert_used_is_fresh, edits  # noqa: E402
+from tests.reuse import COPIES, assert_close, assert_used_is_fresh, some_edits  # noqa: E402
 from tests.small import COSTS, forms  # noqa: E402
 from tests.wrappers.families import FAMILIES, NO_CACHE, PATH_BY_PATH, random_model  # noqa: E402
 from utils import MODELS_DIR  # noqa: E402
@@ -48,9 +48,10 @@ def fresh_rows(model, ids, n_last=1):
 same_model = cache(random_model)  # a test that changes its model takes a new one
 
 
+# Some families round to float32 inside, so their distance depends on the text: no random texts.
 @pytest.mark.parametrize("name", FAMILIES)
-@given(edits(range(50)))
-@settings(max_examples=6, derandomize=True)  # some round to float32 inside
+@given(some_edits(range(50)))
+@settings(max_examples=6, derandomize=True)
 def test_a_used_model_gives_what_one_pass_over_the_whole_text_gives(name, edits):
     theirs = same_model(name)
     model = TransformersModel(theirs)
