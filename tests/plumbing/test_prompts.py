@@ -121,7 +121,8 @@ def test_an_id_is_copied_and_named_if_several_prompts_have_it(run):
     for _ in range(2):  # the second time all records are there
         status, said, _ = run()
         assert status == 0 and said.endswith('\nSeveral prompts have the id "x1".\n')
-    assert [record.get("id") for record in records()] == ["x1", "x1", None, "x2"]
+    assert [(record.get("id"), record["prompt"]) for record in records()] == [
+        ("x1", "A bear"), ("x1", "b"), (None, "A bear"), ("x2", "b")]
 
 
 def test_of_many_ids_that_are_repeated_five_are_named():
