@@ -23,8 +23,8 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from lib.terminal import Parser, command
+from tests.pages import ROOT, file_text
 
-ROOT = Path(__file__).parent.parent
 SECONDS = 120  # a mutant may loop for ever
 SECONDS_OF_ALL = 1200  # for all tests that detected a mutant, one after the other
 PROFILE = """
@@ -65,7 +65,7 @@ def read_mutants(text: str) -> list[Mutant]:
     return mutants
 
 
-MUTANTS = read_mutants((ROOT / "tests/data/mutants.txt").read_text(encoding="utf-8"))
+MUTANTS = read_mutants(file_text("tests/data/mutants.txt"))
 
 
 class Copy:

@@ -11,8 +11,9 @@ import re
 import sys
 
 from docs import figures
-from docs.readme import BLOCK, ROOT
+from docs.readme import BLOCK
 from lib.terminal import Parser
+from tests.pages import file_text
 
 # What is found here is not what docs/figures.py finds, but every decimal number, every percentage
 # and every table cell with one number, outside code, links, comments and labels of tables.
@@ -63,8 +64,7 @@ def main(argv=None):
     n_planted = 0
     n_seen = 0
     for page in figures.PAGES:
-        text = (ROOT / page).read_text(encoding="utf-8")
-        planted = [(where, is_seen(wrong)) for wrong, where in wrong_pages(text)]
+        planted = [(where, is_seen(wrong)) for wrong, where in wrong_pages(file_text(page))]
         print(f"{page}: {sum(seen for _, seen in planted)} of {len(planted)} are seen")
         for where, seen in planted:
             if not seen:

@@ -16,69 +16,74 @@ import pytest
 
 import speculative
 from docs import readme, sixty_lines, tour
-from docs.readme import BLOCK, ROOT, STATIC, exactness, families, fill, shell_output, source
-from docs.tables import K_by_hand, stored
+from docs.readme import BLOCK, STATIC, exactness, families, fill, shell_output, source
+from docs.tables import K_by_hand, easy_tokens, stored, worked_examples
+from tests.pages import ROOT, code, file_text, on_one_line, section, table
 from theory import speedup
-from theory.hardware import crossover_batch, pass_latency
 from variants import DECODERS
 from variants.registry import FAMILIES
 
-PAGES = [*(ROOT / page for page in ("README.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md",
-                                    "models/README.md", "benchmarks/RESULTS.md")),
-         *sorted((ROOT / "docs").glob("*.md"))]
-TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
-README, LEARN, PAPERS = (TEXTS[ROOT / name] for name in ("README.md", "docs/learn.md",
-                                                         "docs/papers.md"))
-TOUR = tour.TOUR.read_text(encoding="utf-8")
-REQUIREMENTS = [line.split("  #")[0] for line in
-                (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()]
-LEARN_WORDS = " ".join(LEARN.split())  # without line ends
-SPEED_WORDS = " ".join(TEXTS[ROOT / "docs/speed.md"].split())
-FENCE, SPAN = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE), re.compile(r"`[^`\n]+`")
+PAGES = ["README.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md", "models/README.md",
+         "benchmarks/RESULTS.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+TEXTS = {page: file_text(page) for page in sorted(PAGES)}
+README, LEARN, PAPERS = (TEXTS[page] for page in ("README.md", "docs/learn.md", "docs/papers.md"))
+LEARN_WORDS = on_one_line(LEARN)
+TOUR = file_text("docs/tour.ipynb")
+CELLS = json.loads(TOUR)["cells"]
+REQUIREMENTS = [line.split("  #")[0] for line in file_text("requirements.txt").splitlines()]
+PROJECT = tomllib.loads(file_text("pyproject.toml"))["project"]
+
+FENCED = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
+SPAN = re.compile(r"`[^`\n]+`")  # code in a sentence
 LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|\b(?:src|srcset|href)=\"([^\"]+)\"",
                   re.MULTILINE)
+# A path or a folder of somebody's machine.
 MACHINE = re.compile(r"/(?:work|home|root|tmp|var|opt|mnt|Users)/\w|[A-Z]:\\\\?Users")
-QUOTES = re.findall(r"^\|.*\| \[([\w/]+\.py)\] `([\w.]+)` \| `(.+)` \|$", PAPERS, re.MULTILINE)
-NOTES = re.findall(r'^\|.*\| \[([\w/]+\.\w+)\]: "(.+)" \|$', PAPERS, re.MULTILINE)
-EACH_PAGE = pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
+EACH_PAGE = pytest.mark.parametrize("page", TEXTS)
 
 
 # ---- links
 
-def prose(text):
-    """Return a page without its fenced code."""
-    return FENCE.sub("", text)
+def links_into_the_repository(text):
+    """Return the links of a page outside its fenced code, without those to other sites."""
+    links = ["".join(groups) for groups in LINK.findall(FENCED.sub("", text))]
+    return [link for link in links if not re.match(r"\w+:", link)]
 
 
 def anchors(text):
     """Return the anchors that GitHub gives the headings of a page."""
-    headings = re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE)
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
 
 
-def leads(page, link):
+def leads_somewhere(page, link):
     """Return whether a link of a page leads to a file of the repository, and to a place in it."""
     path, _, anchor = link.partition("#")
-    target = (page.parent / path).resolve() if path else page
-    found = target.is_relative_to(ROOT) and target.exists()
-    if not found or not anchor:
-        return found
+    target = ((ROOT / page).parent / path).resolve() if path else ROOT / page
+    is_here = target.is_relative_to(ROOT) and target.exists()
+    if not is_here or not anchor:
+        return is_here
     text = target.read_text(encoding="utf-8")
     if target.suffix == ".md":
         return anchor in anchors(text)
-    return max(map(int, re.findall(r"\d+", anchor))) <= text.count("\n")
+    lines = re.findall(r"\d+", anchor)  # "L10-L20" of a file of code
+    return max(map(int, lines)) <= text.count("\n")
 
 
 @EACH_PAGE
 def test_every_link_leads_somewhere_and_no_path_is_of_one_machine(page):
+    links = links_into_the_repository(TEXTS[page])
+    assert [link for link in links if not leads_somewhere(page, link)] == []
     assert not MACHINE.search(TEXTS[page])
-    links = ["".join(groups) for groups in LINK.findall(prose(TEXTS[page]))]
-    assert all(leads(page, link) for link in links if not re.match(r"\w+:", link))
-    text = SPAN.sub("", prose(TEXTS[page]))
-    defined = {label.lower() for label in re.findall(r"^\[([^\]]+)\]: ", text, re.MULTILINE)}
-    assert {label.lower() for label in re.findall(r"\]\[([^\]]+)\]", text)} <= defined
-    assert all(text.lower().count(f"[{label}]") > 1 for label in defined)
+
+
+@EACH_PAGE
+def test_every_label_of_a_link_is_defined_and_used(page):
+    text = SPAN.sub("", FENCED.sub("", TEXTS[page])).lower()
+    defined = set(re.findall(r"^\[([^\]]+)\]: ", text, re.MULTILINE))
+    assert set(re.findall(r"\]\[([^\]]+)\]", text)) <= defined
+    assert all(text.count(f"[{label}]") > 1 for label in defined)
 
 
 def test_every_core_file_and_every_family_is_on_the_front_page():
@@ -87,33 +92,37 @@ def test_every_core_file_and_every_family_is_on_the_front_page():
 
 
 def test_every_decoder_has_a_family_and_a_paragraph_in_its_section():
-    sections = {}  # {heading: its text}; guesses.md has the families that differ in the guess
-    for page in ("docs/decoders.md", "docs/guesses.md"):
-        for section in TEXTS[ROOT / page].split("\n## "):
-            sections[section.partition("\n")[0]] = section
+    both = TEXTS["docs/decoders.md"] + TEXTS["docs/guesses.md"]
     for name, entry in DECODERS.items():
         if name != "speculative":  # the root of the family
-            assert entry.family in FAMILIES, name
-            assert f"**[{name}](" in sections[entry.family[0].upper() + entry.family[1:]]
+            heading = entry.family[0].upper() + entry.family[1:]
+            assert entry.family in FAMILIES and f"**[{name}](" in section(both, heading), name
+
+
+def named_tests(text):
+    """Return (file, function) of each test that a page names, in a table or with a link."""
+    file_of = dict(re.findall(r"^\[(\w+)\]: \.\./(tests/\S+\.py)$", text, re.MULTILINE))
+    named = re.findall(r"^\| (tests/\S+)::(\w+) \|", text, re.MULTILINE)
+    for name, label in re.findall(r"\[`(test_\w+)`\]\[(\w+)\]", text):
+        named.append((file_of[label], name))
+    for name, file in re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/\S+\.py)\)", text):
+        named.append((file, name))
+    return named
 
 
 def test_the_tests_that_the_pages_name_exist():
     n_named = 0
-    for page in ("proof.md", "exactness.md", "papers.md"):
-        text = TEXTS[ROOT / "docs" / page]
-        file_of = dict(re.findall(r"^\[(\w+)\]: \.\./(tests/\S+\.py)$", text, re.MULTILINE))
-        named = re.findall(r"^\| (tests/\S+)::(\w+) \|", text, re.MULTILINE)
-        links = re.findall(r"\[`(test_\w+)`\](?:\[(\w+)\]|\(\.\./(tests/\S+\.py)\))", text)
-        named += [(file or file_of[label], name) for name, label, file in links]
-        assert len(named) == text.count("`test_") + text.count("\n| tests/")
+    for page in ("docs/proof.md", "docs/exactness.md", "docs/papers.md"):
+        named = named_tests(TEXTS[page])
+        assert len(named) == TEXTS[page].count("`test_") + TEXTS[page].count("\n| tests/")
         for file, name in named:
-            assert f"def {name}(" in (ROOT / file).read_text("utf-8"), f"{file} has no {name}"
+            assert f"def {name}(" in file_text(file), f"{file} has no {name}"
         n_named += len(named)
     assert n_named >= 27
 
 
 def test_the_largest_deviation_that_was_enumerated_is_a_rounding_error():
-    [largest] = re.findall(r"the largest that we saw is (\S+)\.", TEXTS[ROOT / "docs/exactness.md"])
+    [largest] = re.findall(r"the largest that we saw is (\S+)\.", TEXTS["docs/exactness.md"])
     assert float(largest) < 1e-12
 
 
@@ -137,26 +146,26 @@ def test_quoted_code_and_tables_are_the_sources(page):
     assert fill(TEXTS[page], STATIC) == TEXTS[page]
 
 
-def words(output):
+def each_output(kind, words=""):
+    """Parametrize a test by the commands with these words, and what the pages quote of each."""
+    blocks = [block for text in TEXTS.values() for block in BLOCK.finditer(text)
+              if block["kind"] == kind and words in block["argument"]]
+    return pytest.mark.parametrize("command, quoted", [
+        pytest.param(block["argument"], block["text"], id=block["argument"]) for block in blocks])
+
+
+def untimed_lines(output):
     """Return what is the same in every run: all but the lines that a clock or the machine fills."""
     timed = ("Time", "speed-up", "time", "tokens per second", "ms per", "Matrix", "Try")
     return [line for line in output.split("\n") if not line.startswith(timed)]
 
 
-def blocks(kind, flag=""):
-    """Return what a test needs to compare each block with the output of its command."""
-    found = [block for text in TEXTS.values() for block in BLOCK.finditer(text)]
-    return pytest.mark.parametrize("command, quoted", [
-        pytest.param(block["argument"], block["text"], id=block["argument"])
-        for block in found if block["kind"] == kind and flag in block["argument"]])
-
-
-@blocks("run")
+@each_output("run")
 def test_a_quoted_output_is_what_the_command_prints(command, quoted):
-    assert words(shell_output(command)) == words(quoted)
+    assert untimed_lines(shell_output(command)) == untimed_lines(quoted)
 
 
-@blocks("table", " --show ")
+@each_output("table", " --show ")
 def test_a_table_of_stored_figures_has_them(command, quoted, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     _, _, module, *flags = shlex.split(command)  # python -m MODULE ..
@@ -166,100 +175,96 @@ def test_a_table_of_stored_figures_has_them(command, quoted, capsys, monkeypatch
 
 @EACH_PAGE
 def test_examples_do_what_they_show(page):
-    assert not doctest.testfile(str(page), module_relative=False, encoding="utf-8").failed
+    assert not doctest.testfile(str(ROOT / page), module_relative=False, encoding="utf-8").failed
 
 
-def example(text, word):
-    """Return the Python block of a page that has this word in it."""
-    return next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-                if word in block)
-
+# ---- what is installed
 
 def test_the_short_list_of_packages_is_all_that_the_main_job_needs():
     short = set(re.search(r"^pip install ([^-#\n]*)", README, re.MULTILINE)[1].split())
     whole = {re.match(r"[\w-]+", line)[0] for line in REQUIREMENTS}
     hidden = {"cupy", "threadpoolctl", "torch"}
     hidden |= {name.replace("-", "_") for name in whole - short}
-    code = ("import sys; sys.modules |= dict.fromkeys(sys.argv[1:]); sys.argv[1:] = []; "
-            "import main; sys.exit(main.main(['--n_tokens_to_generate', '4']))")
-    done = subprocess.run([sys.executable, "-c", code, *hidden], cwd=ROOT, capture_output=True,
+    program = ("import sys; sys.modules |= dict.fromkeys(sys.argv[1:]); sys.argv[1:] = []; "
+               "import main; sys.exit(main.main(['--n_tokens_to_generate', '4']))")
+    done = subprocess.run([sys.executable, "-c", program, *hidden], cwd=ROOT, capture_output=True,
                           text=True, timeout=120)
     assert short < whole and (done.returncode, done.stderr) == (0, "")
 
 
 def test_pyproject_names_packages_of_requirements_txt_with_its_bounds():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert {line.replace("'", '"') for line in project["dependencies"]} <= {*REQUIREMENTS}
-    assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in README
+    assert {line.replace("'", '"') for line in PROJECT["dependencies"]} <= {*REQUIREMENTS}
+    assert f"Python {PROJECT['requires-python'].removeprefix('>=')} or newer" in README
 
 
 def test_the_citation_has_the_version_and_the_licence_of_pyproject():
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = file_text("CITATION.cff")
     fields = dict(re.findall(r'^([\w-]+): "?([^"\n]+)"?$', citation, re.MULTILINE))
-    assert (fields["version"], fields["license"]) == (project["version"], project["license"])
-    assert fields["title"] == project["description"]
+    assert (fields["version"], fields["license"]) == (PROJECT["version"], PROJECT["license"])
+    assert fields["title"] == PROJECT["description"]
 
 
 # ---- the programs
 
+def random_pair(seed):
+    """Return a target and a flatter draft, which is often rejected."""
+    return sixty_lines.make_model(1.5, seed), sixty_lines.make_model(0.7, seed)
+
+
 def test_the_loop_of_learn_md_draws_the_tokens_of_speculative_py():
     for seed in range(100):
-        target, draft = (sixty_lines.make_model(sharpness, seed) for sharpness in (1.5, 0.7))
-        N, K, rng = 1 + seed % 20, 1 + seed % 5, partial(np.random.default_rng, seed)
-        wanted = speculative.speculative_sampling([0, 1], draft, target, N, K, rng())
+        target, draft = random_pair(seed)
+        N, K = 1 + seed % 20, 1 + seed % 5
+        rng = partial(np.random.default_rng, seed)
         ids, n_passes = sixty_lines.speculative([0, 1], draft, target, N, K, rng())
-        assert wanted == ids and N / (K + 1) <= n_passes <= N
+        assert ids == speculative.speculative_sampling([0, 1], draft, target, N, K, rng())
+        assert N / (K + 1) <= n_passes <= N
         assert sixty_lines.autoregressive([0, 1], target, N, rng()) == \
             speculative.autoregressive_sampling([0, 1], target, N, rng())
 
 
 def test_the_round_of_the_front_page_draws_the_tokens_of_speculative_py():
-    one_round = compile(example(README, "x = x + verify"), "README.md", "exec")
+    one_round = compile(code(README, "python", "x = x + verify"), "README.md", "exec")
     for seed in range(100):
-        target, draft = (sixty_lines.make_model(sharpness, seed) for sharpness in (1.5, 0.7))
-        K, rng = 1 + seed % 5, partial(np.random.default_rng, seed)
+        target, draft = random_pair(seed)
+        K = 1 + seed % 5
         names = vars(sixty_lines) | {"x": [0, 1], "K": K, "draft": draft, "target": target,
-                                     "rng": rng()}
+                                     "rng": np.random.default_rng(seed)}
         for _ in range(5):
             exec(one_round, names)
         n_new = len(names["x"]) - 2
+        assert 5 <= n_new <= 5 * (K + 1)
         # With K + 1 more tokens to write, no round of the loop is shorter than those above.
-        longer = speculative.speculative_sampling([0, 1], draft, target, n_new + K + 1, K, rng())
-        assert longer[: 2 + n_new] == names["x"] and 5 <= n_new <= 5 * (K + 1)
+        longer = speculative.speculative_sampling([0, 1], draft, target, n_new + K + 1, K,
+                                                  np.random.default_rng(seed))
+        assert longer[: 2 + n_new] == names["x"]
 
 
-# ---- figures of docs/learn.md
-
-def table(text, first):
-    """Return the cells of the table whose head begins with these words, a list for each row."""
-    lines = text[text.index(f"\n| {first}") + 1 :].split("\n\n")[0].split("\n")
-    return [[cell.strip() for cell in line.split("|")[1:-1]]
-            for line in lines if line.startswith("|")]
-
+# ---- figures of docs/learn.md and docs/speed.md, beyond those that markers bind
 
 def test_the_words_of_the_worked_round_are_the_recorded_ones():
     recorded = stored("round")
     assert f"`{recorded['command']}`" in LEARN
-    _, _, *rows = table(LEARN, "guess x |")
-    for (word, *_, verdict), guess in zip(rows, recorded["guesses"], strict=True):
+    rows = table(LEARN, "guess x |")
+    for (word, row), guess in zip(rows.items(), recorded["guesses"], strict=True):
         assert word == guess["text"].strip()
-        assert verdict == ("accepted" if guess["accepted"] else "rejected")
-    *written, replacement = (token["text"].strip() for token in recorded["ids"])
-    assert f'"{" ".join([*written, replacement])}"' in LEARN_WORDS
-    assert f'The token "{replacement}" has' in LEARN_WORDS
+        assert row["result"] == ("accepted" if guess["accepted"] else "rejected")
+    written = [token["text"].strip() for token in recorded["ids"]]
+    assert f'"{" ".join(written)}"' in LEARN_WORDS
+    assert f'The token "{written[-1]}" has' in LEARN_WORDS  # the replacement
 
 
 def test_the_command_with_the_pairs_costs_prints_the_speed_ups_of_the_page(capsys):
-    (command,) = re.findall(r"`python -m theory.speedup ([^`]*)`", LEARN)
-    costs = [row["m"] for row in K_by_hand().values()]
-    assert command == (f"--alpha 0.721 --c 0.108 --m {' '.join(f'{cost:.3f}' for cost in costs)}")
+    """The page quotes the speed-ups from K_by_hand."""
+    [command] = re.findall(r"`python -m theory.speedup ([^`]*)`", LEARN)
+    rows = [*K_by_hand().values()]
+    costs = " ".join(f"{row['m']:.3f}" for row in rows)
+    assert command == f"--alpha {rows[0]['acceptance']} --c {rows[0]['c']} --m {costs}"
     speedup.main(command.split())
     printed = capsys.readouterr().out
-    assert "The best K is 3: 1.77 times" in printed and "| 8 | 3.40 | 1.30 |" in printed
-    assert "For K = 3 the formula gives a speed-up of 1.77" in LEARN_WORDS
-    assert "For K = 8 the formula gives 1.30" in LEARN_WORDS
-    assert "2.886 / 1.666 = 1.73" in LEARN and "| 4 | 2.89 | 1.73 |" in printed
+    assert "The best K is 3: 1.77 times" in printed
+    for K, row in enumerate(rows, start=1):
+        assert f"\n| {K} | {row['tokens']:.2f} | {row['speed-up']:.2f} |" in printed
 
 
 def test_the_example_of_learn_md_is_the_prediction_of_speed_md():
@@ -269,32 +274,30 @@ def test_the_example_of_learn_md_is_the_prediction_of_speed_md():
 
 
 def test_the_tokens_that_the_page_calls_easy_and_hard_are_so():
-    (of,) = [share for token, share in stored("easy")["tokens"] if token == " of"]
-    (mouse,) = [share for token, share in stored("easy")["tokens"] if token == " mouse"]
-    shares = [share for _, share in stored("easy")["tokens"]]
-    assert mouse < 0.5 < 0.9 < of and np.median(shares) > 0.6  # "most tokens are easy"
-    (share_of_and,) = [share for token, share in stored("easy")["tokens"] if token == " and"]
-    assert share_of_and > 0.8  # after "bread", which opens the page
+    acceptances = [acceptance for _, acceptance in stored("easy")["tokens"]]
+    assert np.median(acceptances) > 0.6  # "most tokens are easy"
+    of, mouse, after_bread = (easy_tokens()[word]["acceptance"] for word in ("of", "mouse", "and"))
+    assert mouse < 0.5 < 0.9 < of
+    assert after_bread > 0.8  # "bread" ends the page's first sentence
 
 
 def test_the_roofline_is_theorys():
-    memory, compute = pass_latency(7e9, 2, bandwidth=2e12, flop_rate=312e12)
-    rows = f"{crossover_batch(2, bandwidth=2e12, flop_rate=312e12):.0f} rows"
-    assert f"2 TB/s = {1e3 * memory:.0f} ms" in LEARN_WORDS
-    assert f"even {rows} take no longer" in LEARN_WORDS
-    assert f"= {1e3 * compute:.3f} ms" in LEARN
+    example = worked_examples()["7B on an A100"]
+    reading, one_row, rows = (f"{example['reading, ms']:.0f} ms", f"{example['a row, ms']:.3f} ms",
+                              f"{example['rows']:.0f}")
+    assert f"2 TB/s = {reading}" in LEARN_WORDS and f"= {one_row}" in LEARN_WORDS
+    assert f"even {rows} rows take no longer" in LEARN_WORDS
     for path in (ROOT / "docs/img").glob("roofline*.svg"):
         picture = path.read_text(encoding="utf-8")
-        assert f">{rows.removesuffix(' rows')}: equal<" in picture
-        assert f">weights: {1e3 * memory:.0f} ms<" in picture
-        assert f">{1e3 * compute:.3f} ms per row<" in picture
+        for words in (f"{rows}: equal", f"weights: {reading}", f"{one_row} per row"):
+            assert f">{words}<" in picture
 
 
 def test_the_formula_and_the_measurement_prefer_the_Ks_that_the_page_names():
     rows = K_by_hand()
-    by_formula = max(rows, key=lambda K: rows[K]["speed-up"])
-    measured = max((K for K in rows if "measured" in rows[K]), key=lambda K: rows[K]["measured"])
-    assert (by_formula, measured) == ("K = 3", "K = 4")
+    measured = [K for K in rows if "measured" in rows[K]]
+    assert max(rows, key=lambda K: rows[K]["speed-up"]) == "K = 3"
+    assert max(measured, key=lambda K: rows[K]["measured"]) == "K = 4"
     assert "not precise enough to choose between 3 and 4" in LEARN_WORDS
 
 
@@ -303,36 +306,46 @@ def test_the_acceptance_is_lowest_at_the_temperature_that_the_page_names():
     own, same = ([row[texts]["mean"] for row in measured.values()] for texts in ("own", "same"))
     lowest = min(measured, key=lambda T: measured[T]["own"]["mean"])
     assert re.search(rf"falls from \S+ at temperature {min(measured)} to \S+ at {lowest}, and "
-                     rf"rises to \S+ at {max(measured)}", SPEED_WORDS)
+                     rf"rises to \S+ at {max(measured)}", on_one_line(TEXTS["docs/speed.md"]))
     assert own[0] == max(own) and own[-1] > min(own) and same == sorted(same)
 
 
 # ---- docs/papers.md
 
-@pytest.mark.parametrize("file, function, code", QUOTES)
-def test_a_quoted_line_stands_once_in_the_function_named(file, function, code):
-    assert sum(code in line for line in source(f"{file} {function}").split("\n")) == 1
+# The rows of its tables: heads, quoted lines, errata that the code notes, and others.
+HEAD = re.compile(r"^\| (?:step|printed|source) .*\|$", re.MULTILINE)
+QUOTE = re.compile(r"^\|.*\| \[([\w/]+\.py)\] `([\w.]+)` \| `(.+)` \|$", re.MULTILINE)
+NOTE = re.compile(r'^\|.*\| \[([\w/]+\.\w+)\]: "(.+)" \|$', re.MULTILINE)
+NO_NOTE = re.compile(r"^\|.*\| - \|$", re.MULTILINE)
+NOTES = NOTE.findall(PAPERS)
 
 
-def test_every_row_is_checked_and_every_numbered_line_is_quoted():
-    rows = re.findall(r"^\| .*\|$", PAPERS.split("\n## The algorithms\n")[1], re.MULTILINE)
-    heads = re.findall(r"^\| (?:step|printed|source) .*\|$", PAPERS, re.MULTILINE)
-    silent = [row for row in rows if row.endswith("| - |")]
-    assert len(rows) == len(heads) + len(QUOTES) + len(NOTES) + len(silent) and len(NOTES) >= 8
-    numbered = {line.strip() for line in (ROOT / "speculative.py").read_text("utf-8").split("\n")
+@pytest.mark.parametrize("file, function, line", QUOTE.findall(PAPERS))
+def test_a_quoted_line_is_once_in_the_function_named(file, function, line):
+    assert sum(line in other for other in source(f"{file} {function}").split("\n")) == 1
+
+
+def test_every_row_of_papers_md_is_checked():
+    _, _, tables = PAPERS.partition("\n## The algorithms\n")
+    for row in re.findall(r"^\| .*\|$", tables, re.MULTILINE):
+        assert any(kind.fullmatch(row) for kind in (HEAD, QUOTE, NOTE, NO_NOTE)), row
+    assert len(NOTES) >= 8
+
+
+def test_every_numbered_line_of_speculative_py_is_quoted_with_its_place_in_both_papers():
+    numbered = {line.strip() for line in file_text("speculative.py").split("\n")
                 if re.search(r"# \[\d\]", line)}
-    section = PAPERS.split("\n## The algorithms\n")[1].split("\n## ")[0]
     assert len(numbered) == 6
+    rows = section(PAPERS, "The algorithms").split("\n")
     for line in numbered:
-        (row,) = [row for row in section.split("\n") if f"`{line}`" in row]
+        [row] = [row for row in rows if f"`{line}`" in row]
         _, _, chen, leviathan, *_ = map(str.strip, row.split("|"))
         assert chen and leviathan
 
 
 def test_an_erratum_is_noted_where_it_is_said_to_be_and_no_other_is_marked():
     for file, noted in NOTES:
-        text = (ROOT / file).read_text(encoding="utf-8").replace("# ", "")
-        assert noted in " ".join(text.split())
+        assert noted in on_one_line(file_text(file).replace("# ", ""))
     marked = {path.relative_to(ROOT).as_posix() for folder in (".", "theory", "variants")
               for path in (ROOT / folder).glob("*.py")
               if re.search(r"\bErrat(um|a):", path.read_text(encoding="utf-8"))}
@@ -341,22 +354,18 @@ def test_an_erratum_is_noted_where_it_is_said_to_be_and_no_other_is_marked():
 
 # ---- docs/tour.ipynb
 
-CELLS = json.loads(TOUR)["cells"]
-
-
 def test_every_link_of_the_tour_leads_somewhere():
-    found = [link for cell in CELLS for match in LINK.findall("".join(cell["source"]))
-             if not re.match(r"\w+:", link := "".join(match))]
-    assert len(found) > 8 and all(leads(tour.TOUR, link) for link in found)
+    links = links_into_the_repository("\n".join("".join(cell["source"]) for cell in CELLS))
+    assert len(links) > 8
+    assert [link for link in links if not leads_somewhere("docs/tour.ipynb", link)] == []
 
 
 def test_every_name_that_a_cell_of_the_tour_imports_from_the_project_exists():
-    for cell in CELLS:
-        code = "".join(cell["source"]) if cell["cell_type"] == "code" else ""
-        for node in ast.walk(ast.parse(code)):
-            if isinstance(node, ast.ImportFrom) and node.module not in ("pathlib", "matplotlib"):
-                module = importlib.import_module(node.module)
-                assert all(hasattr(module, name.name) for name in node.names), node.module
+    codes = ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "code"]
+    for node in ast.walk(ast.parse("\n".join(codes))):
+        if isinstance(node, ast.ImportFrom) and node.module not in ("pathlib", "matplotlib"):
+            module = importlib.import_module(node.module)
+            assert all(hasattr(module, name.name) for name in node.names), node.module
 
 
 def test_the_tour_holds_nothing_of_a_run_but_its_outputs():
@@ -374,8 +383,8 @@ def test_the_tour_says_the_same_when_it_is_run_again(monkeypatch, tmp_path):
     import nbformat
 
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
-    stored, fresh = nbformat.read(tour.TOUR, as_version=4), tour.execute()
-    for old, new in zip(stored.cells, fresh.cells, strict=True):
+    recorded, fresh = nbformat.read(tour.TOUR, as_version=4), tour.execute()
+    for old, new in zip(recorded.cells, fresh.cells, strict=True):
         if old.cell_type == "code" and "measured" not in old.metadata.get("tags", []):
             for output in (*new.outputs, *old.outputs):
                 output.get("data", {}).pop("image/png", None)

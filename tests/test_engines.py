@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -20,9 +19,9 @@ from exact.rules.register import BY_NAME
 from exact.toys import X
 from sampling import residual
 from speculative import complete, make_step
+from tests.pages import ROOT, file_text, on_one_line
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "wild.md").read_text(encoding="utf-8")
+PAGE = file_text("docs/wild.md")
 
 
 # ---- the page
@@ -50,7 +49,7 @@ def test_the_page_has_what_the_command_finds():
 
 
 def test_the_page_says_what_sampling_would_have_shown():
-    assert programs.explanation() in " ".join(PAGE.split())
+    assert programs.explanation() in on_one_line(PAGE)
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch, capsys):

@@ -5,11 +5,11 @@ import re
 import pytest
 
 from docs import figures
-from docs.readme import ROOT
 from docs.tables import Table, every_table, printed_tables
 from tests import planted_figures
+from tests.pages import file_text, on_one_line
 
-TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in figures.PAGES}
+TEXTS = {page: file_text(page) for page in figures.PAGES}
 EACH_PAGE = pytest.mark.parametrize("page", figures.PAGES)
 
 
@@ -21,17 +21,16 @@ def test_every_figure_is_that_of_the_table_its_marker_names(page):
 @EACH_PAGE
 def test_no_figure_changed_in_its_last_place_passes(page):
     """One change for each figure; `python -m tests.planted_figures` makes all eight."""
-    n_figures = len(planted_figures.places(TEXTS[page]))
     step = planted_figures.STEPS[len(page) % 8]
-    missed = [where for wrong, where in planted_figures.wrong_pages(TEXTS[page], [step])
-              if not planted_figures.is_seen(wrong)]
-    assert not missed and n_figures >= 4
+    planted = [*planted_figures.wrong_pages(TEXTS[page], [step])]
+    assert [where for wrong, where in planted if not planted_figures.is_seen(wrong)] == []
+    assert len(planted) >= 4
 
 
 def test_the_figures_that_are_changed_are_all_that_a_marker_names_and_more():
     for page, text in TEXTS.items():
-        bound = {span[:2] for span, _ in figures.figures_with_cells(text)}
-        assert bound <= set(planted_figures.places(text)), page
+        bound = {(span.start, span.end) for span, _ in figures.figures_with_cells(text)}
+        assert bound <= {*planted_figures.places(text)}, page
 
 
 # ---- the markers, on a page and tables of a few lines
@@ -122,6 +121,5 @@ def test_every_recorded_and_computed_table_is_quoted():
 
 def test_the_answers_of_will_it_pay_that_a_page_quotes_are_in_RESULTS_md():
     quoted = re.findall(r"^    Temperature \d: it .*(?:\n    .*)*", TEXTS["docs/speed.md"], re.M)
-    results = (ROOT / "benchmarks/RESULTS.md").read_text(encoding="utf-8")
-    assert quoted
-    assert all(" ".join(answer.split()) in " ".join(results.split()) for answer in quoted)
+    results = on_one_line(TEXTS["benchmarks/RESULTS.md"])
+    assert quoted and all(on_one_line(answer) in results for answer in quoted)

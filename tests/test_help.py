@@ -3,9 +3,9 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.pages import ROOT
+
 FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py")
                if re.search("^if __name__ ==", path.read_text("utf-8"), re.MULTILINE))
 OPTIONAL = ["requests", "torch", "transformers", "matplotlib", "gguf", "xllamacpp", "greenlet",

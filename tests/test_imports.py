@@ -6,11 +6,11 @@ tests/test_docs.py has the packages of a default run.
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.pages import ROOT, file_text, table
+
 APART = {"lib.checkpoints", "demo", "tqdm", "argparse", "numba"}
 
 
@@ -71,11 +71,9 @@ def test_imports_lead_down():
 
 
 def test_the_table_of_floors_is_the_one_that_imports_are_held_to():
-    page = (ROOT / ".github/CONTRIBUTING.md").read_text("utf-8")
-    table = re.search(r"\| floor \| .*?\n\n", page, re.DOTALL)[0]
-    rows = [set(re.findall(r"\]\(\.\./(\w+)(?:\.py)?\)", row.split("|")[1]))
-            for row in table.splitlines()[2:] if row]
-    assert rows == FLOORS[::-1]
+    floors = table(file_text(".github/CONTRIBUTING.md"), "floor |")
+    linked = [set(re.findall(r"\]\(\.\./(\w+)(?:\.py)?\)", label)) for label in floors]
+    assert linked == FLOORS[::-1]
 
 
 def floor_in_exact(module):

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -20,9 +19,9 @@ from sampling import sample
 from speculative import draft_and_verify
 from tests.commands import DEFAULT_CTRL_C, outcome, refusal, until
 from tests.distributions import assert_same_law
+from tests.pages import ROOT, code, file_text
 from variants.match import match_verify
 
-ROOT = Path(judge.__file__).parents[1]
 RIGHT = """
 from sampling import accept, residual, sample
 
@@ -98,7 +97,7 @@ def test_right_answers_are_exact_on_every_toy_for_the_K_that_are_named(said, tex
 
 def test_what_is_not_enumerated_is_on_the_page_that_the_verdict_names():
     page, anchor = judge.NOT_ENUMERATED.split()[-1].split("#")
-    titles = re.findall("^## (.*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    titles = re.findall("^## (.*)$", file_text(page), re.MULTILINE)
     assert anchor in {title.lower().replace(" ", "-").replace(",", "") for title in titles}
 
 
@@ -232,9 +231,7 @@ def test_the_models_of_the_toy_equal_are_one_as_is_printed():
 
 def test_the_page_shows_what_the_judge_says(said):
     _, out = said(RIGHT.replace(RESIDUAL, "p_target[t]"))
-    page = (ROOT / "docs" / "exercises.md").read_text(encoding="utf-8")
-    (quoted,) = re.findall(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    assert out.endswith("\n\n" + quoted)
+    assert out.endswith("\n\n" + code(file_text("docs/exercises.md"), "text"))
 
 
 # The toy with zeros has the fewest outcomes; judge.py reads its first path on toy A.
@@ -249,7 +246,7 @@ FEW_OUTCOMES = {"A": judge.TOYS_IN_FLOATS["C"]}
     ("def walk(tree, *rest): return [tree.tokens[0], sample(p_target[1], rng)]", 1)])
 def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status, all_toys, monkeypatch):
     monkeypatch.setattr(judge, "TOYS_IN_FLOATS", all_toys)
-    text = (ROOT / "docs" / "tree_step.py").read_text(encoding="utf-8")
+    text = file_text("docs/tree_step.py")
     (accepts_nothing,) = re.findall(r"^    return .*# accepts nothing$", text, re.M)
     mine = f"    {rule}\n    return walk(tree, None, p_target, rng)" if rule else accepts_nothing
     # On a busy machine the limit of 60 seconds is reached.

@@ -20,6 +20,7 @@ from exact.law import law
 from exact.toys import TENTHS, TOYS
 from speculative import Step, draft_and_verify, make_step, speculative_sampling, verify
 from tests.commands import until
+from tests.pages import file_text
 from tests.toys import path_by_path
 from variants.block import block_verify
 from variants.traversal import verify_traversal
@@ -95,7 +96,7 @@ def test_the_proofs_assume_nothing_in_passing():
 
 
 def test_the_page_names_every_theorem_beside_its_step():
-    page = (THEORY.parent / "docs" / "proof.md").read_text(encoding="utf-8")
+    page = file_text("docs/proof.md")
     named = re.findall(r"\[`(\w+)`\]\[(\w+)\]", page)
     for file in FILES:
         assert set(theorems(file)) == {name for name, its_file in named if its_file == file}

@@ -1,12 +1,13 @@
 """Run one of tests/mutants.py, and check that the code still has the lines that all replace."""
 
-from tests.mutants import MUTANTS, ROOT, mutated, run
+from tests.mutants import MUTANTS, mutated, run
+from tests.pages import file_text
 
 
 def test_each_mutant_replaces_a_piece_that_occurs_once_and_is_python():
     assert len({mutant[:4] for mutant in MUTANTS}) == len(MUTANTS) <= 200
     for mutant in MUTANTS:
-        text = (ROOT / mutant.file).read_text(encoding="utf-8")
+        text = file_text(mutant.file)
         compile(mutated(text, mutant), mutant.file, "exec")
 
 

@@ -12,8 +12,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from lib.terminal import Parser, command
+from tests.pages import ROOT
 
-ROOT = Path(__file__).parents[1]
 PROTOCOL = {  # a function of every file of a kind, called through the file
     "main",  # of every command
     "build",  # of a decoder in variants/

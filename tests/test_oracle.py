@@ -22,8 +22,7 @@ from exact.rules.guesses import is_confident
 from exact.rules.register import BY_NAME, enumerated_rule
 from speculative import guess, make_step
 from tests.commands import outcome, refusal
-
-ROOT = Path(oracle.__file__).parents[1]
+from tests.pages import ROOT, code, file_text
 
 # ---- rules
 
@@ -620,7 +619,7 @@ def test_a_copy_of_the_file_works_without_the_project(word, status, report, tmp_
 
 
 def test_a_copy_says_where_it_is_from():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    project = tomllib.loads(file_text("pyproject.toml"))["project"]
     assert oracle.ORIGIN == f"exact/oracle.py of {project['name']} {project['version']}"
     assert f"# {oracle.ORIGIN}\n" in Path(oracle.__file__).read_text("utf-8")
 
@@ -686,16 +685,16 @@ def test_a_reader_that_stops_is_no_traceback(words, status, tmp_path):
 
 def test_the_verifier_for_pytorch_is_exact_and_its_fault_is_named_as_shown(tmp_path):
     pytest.importorskip("torch")
-    page = (ROOT / "docs" / "engines.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(import torch\n.*?)```", page, re.DOTALL)
-    (fault,) = re.findall(r"```text\n(NOT exact.*?)```", page, re.DOTALL)
-    assert re.findall(r"import .*|from .*", code) == ["import torch"]  # nothing of the project
+    page = file_text("docs/engines.md")
+    example = code(page, "python", "import torch\n")
+    fault = code(page, "text", "NOT exact")
+    assert re.findall(r"import .*|from .*", example) == ["import torch"]  # nothing of the project
     right, wrong = "(p_target - p_draft).clamp(min=0)[each, n]", "p_target[each, n]"
-    assert right in code and f"Write `{wrong}.cumsum(-1)`" in page
+    assert right in example and f"Write `{wrong}.cumsum(-1)`" in page
     path = tmp_path / "mine.py"
-    path.write_text(code, encoding="utf-8")
+    path.write_text(example, encoding="utf-8")
     assert outcome(oracle.main, path)[0] == 0
-    path.write_text(code.replace(right, wrong), encoding="utf-8")
+    path.write_text(example.replace(right, wrong), encoding="utf-8")
     assert outcome(oracle.main, path) == (1, fault, "")
 
 

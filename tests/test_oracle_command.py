@@ -20,10 +20,10 @@ from exact import oracle
 from exact.oracle import Program, check
 from exact.rules.batched import EXACT, WRONG
 from tests.commands import outcome, refusal
+from tests.pages import ROOT, file_text
 
-ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "docs" / "oracle"
-PAGE = (ROOT / "docs" / "exactness.md").read_text("utf-8")
+PAGE = file_text("docs/exactness.md")
 COMPILE = {"verifier.c": "gcc -O2 -Wall -Wextra -Werror -o verifier verifier.c",
            "verifier.rs": "rustc -O -D warnings verifier.rs",
            "verifier.go": "go build verifier.go"}

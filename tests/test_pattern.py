@@ -5,7 +5,6 @@ import re
 import sys
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,9 +21,9 @@ from sampling import warp, with_sampling
 from speculative import autoregressive_sampling
 from tests.bundled import encoder
 from tests.commands import refusal, run_main
+from tests.pages import code, file_text
 from variants import DECODERS
 
-ROOT = Path(__file__).parent.parent
 pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
 jsonschema = pytest.importorskip("jsonschema", reason="needs requirements/pattern.txt")
 REGEX = r" lived in the (forest|castle|deep blue sea) with (her|his) [a-z]{1,3}\."
@@ -355,8 +354,8 @@ def test_the_flags_pattern_holds_for_each_line_without_its_own(tmp_path):
 
 @pytest.mark.parametrize("temperature", ["0", "1"])
 def test_the_pages_schema_gives_a_valid_document_and_the_text_it_quotes(tmp_path, temperature):
-    page = (ROOT / "docs" / "patterns.md").read_text(encoding="utf-8")
-    [schema] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    page = file_text("docs/patterns.md")
+    schema = code(page, "json")
     (tmp_path / "schema.json").write_text(schema, encoding="utf-8")
     _, out, _ = run_main("--prompt", "Once there was a man. ", "--temperature", temperature,
                          "--json_schema", tmp_path / "schema.json", "--seed", 1, "--json")
@@ -385,7 +384,7 @@ def test_the_mask_is_not_the_condition_that_the_whole_text_fits():
     masked = text_probabilities(allowed=allowed)
     fits = {text: p for text, p in free.items() if text != (0, 3)}
     names = "abxy"
-    page = (ROOT / "docs" / "patterns.md").read_text(encoding="utf-8")
+    page = file_text("docs/patterns.md")
     for first, second in free:
         cells = [free[first, second], masked.get((first, second), 0),
                  fits.get((first, second), 0) / sum(fits.values())]

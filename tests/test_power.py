@@ -1,19 +1,18 @@
 """benchmarks/power.py: what the tests of engines see, and docs/power.md."""
 
-import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import power
 from benchmarks.power import PROTOCOLS, VERIFIERS, fits, rounds, share
+from docs.tables import stored
 from exact.rules.batched import EXACT
 from sampling import softmax
 from tests.commands import outcome, refusal
+from tests.pages import ROOT
 
-ROOT = Path(power.__file__).parents[1]
 STORED = ROOT / "benchmarks/results/power.json"
 RATIO, MATCH, _ = power.RIGHT
 SMALLER = {"vLLM wide": {"V": 512, "n": 5_120}}  # the whole one takes seconds
@@ -154,11 +153,11 @@ def test_shares_have_their_standard_error():
 
 def test_the_figures_are_of_all_rules_and_protocols():
     """Five wrong rules pass the wide test, and never the narrow one."""
-    stored = json.loads(STORED.read_text("utf-8"))
-    assert [*stored] == [*VERIFIERS] and all([*row] == [*PROTOCOLS] for row in stored.values())
-    assert all([passed, 1] == stored[rule]["oracle"] for rule in VERIFIERS
+    figures = stored("power")
+    assert [*figures] == [*VERIFIERS] and all([*row] == [*PROTOCOLS] for row in figures.values())
+    assert all([passed, 1] == figures[rule]["oracle"] for rule in VERIFIERS
                for passed in [int(rule in EXACT)])
-    assert sum(row["vLLM wide"][0] > 0 == row["vLLM narrow"][0] for row in stored.values()) == 5
+    assert sum(row["vLLM wide"][0] > 0 == row["vLLM narrow"][0] for row in figures.values()) == 5
 
 
 def test_the_command_shows_the_figures_of_its_file():

@@ -1,7 +1,6 @@
 """Test exact/recorded.py: what the file has, and what the judge prints of a verifier on it."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +9,12 @@ from benchmarks import rules
 from exact import judge, law, recorded
 from exact.expected import block_tokens, match_tokens, ratio_tokens
 from speculative import verify
+from tests.pages import code, file_text, section
 from tests.test_judge import judged
 from variants.block import block_verify
 from variants.match import match_verify
 
-PAGE = (Path(judge.__file__).parents[1] / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
-SECTION = PAGE.split("## Your test on the recorded rows")[1].split("\n## ")[0]
+SECTION = section(file_text(".github/CONTRIBUTING.md"), "Your test on the recorded rows")
 CHAINS, ON_WHOLE_ROWS = recorded.read()
 ALWAYS = "def verify(guesses, p_draft, p_target, rng):\n    return [*guesses, 0]\n"
 
@@ -102,8 +101,7 @@ def by_formula(verify, chains):
     by_formula, pytest.param(recorded.tokens_of, marks=pytest.mark.weekly)])
 def test_the_page_shows_what_the_judge_says(said, tokens_of, monkeypatch):
     monkeypatch.setattr(recorded, "tokens_of", tokens_of)
-    (text,), (quoted,) = (re.findall(rf"```{kind}\n(.*?)```", SECTION, re.DOTALL)
-                          for kind in ("python", "text"))
+    text, quoted = (code(SECTION, kind) for kind in ("python", "text"))
     assert text == "from variants.match import match_verify as verify\n"
     status, out = said(text, n=200)
     assert status == 0 and out.endswith(judge.NOT_ENUMERATED + "\n\n" + quoted)

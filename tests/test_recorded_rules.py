@@ -2,14 +2,12 @@
 
 from collections import defaultdict
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from benchmarks import rules
-from docs.readme import BLOCK
 from exact import expected, optimum
 from exact.expected import (
     block_tokens,
@@ -23,11 +21,10 @@ from exact.law import expectation
 from exact.toys import TOYS, X, best, mapped
 from lib.statistics import means, standard_error
 from speculative import guess, verify
+from tests.pages import file_text, output
 from tests.toys import path_by_path
 from variants.shared.best_tree import uniform_shape
 from variants.tree import guess_shape
-
-PAGE = Path(rules.__file__).with_name("RESULTS.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("toy", TOYS)
@@ -156,6 +153,4 @@ def test_a_standard_error_counts_texts():
 @pytest.mark.parametrize("module, printed", [(optimum, optimum.optimum_table),
                                              (expected, expected.tables)])
 def test_the_page_quotes_what_the_commands_print(module, printed):
-    (quoted,) = [match["text"] for match in BLOCK.finditer(PAGE)
-                 if f"-m {module.__name__}" in match["argument"]]
-    assert printed() == quoted
+    assert printed() == output(file_text("benchmarks/RESULTS.md"), f"-m {module.__name__}")

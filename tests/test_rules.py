@@ -3,12 +3,10 @@
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from docs.readme import BLOCK
 from exact import toys
 from exact.law import completed, law, text_law, total_variation
 from exact.rules import __main__ as tables
@@ -20,9 +18,9 @@ from exact.toys import TOYS, X, one_hot
 from sampling import residual, sample
 from speculative import complete, guess, make_step, speculative_step
 from tests.commands import outcome, refusal
+from tests.pages import file_text, output
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "wild.md").read_text(encoding="utf-8")
+PAGE = file_text("docs/wild.md")
 
 
 def distance(name, toy, K):
@@ -78,10 +76,9 @@ def test_a_setting_is_exact_where_every_row_has_that_of_the_tokens_before_it(rul
 
 def test_the_pages_tables_are_enumerated():
     assert len(RULES) == len(BY_NAME) and len(settings.SETTINGS) == len(settings.SETTING_OF_NAME)
-    quoted = {match["argument"]: match["text"] for match in BLOCK.finditer(PAGE)}
     for group in register.GROUPS:
-        assert quoted[f'python -m exact.rules --group "{group}"'] == tables.group_table(group)
-    assert quoted["python -m exact.rules --settings"] == tables.settings_table()
+        assert output(PAGE, f'exact.rules --group "{group}"') == tables.group_table(group)
+    assert output(PAGE, "exact.rules --settings") == tables.settings_table()
     assert toys.toys_table() in PAGE
 
 
@@ -280,7 +277,7 @@ def test_the_closer_the_draft_the_more_texts_show_a_fault(parts, texts, monkeypa
 
 
 def test_the_erratum_of_clay_has_its_distances():
-    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    page = file_text("docs/papers.md")
     one, three = (distance("ratio test, then a draw from the target", "A", K) for K in (1, 3))
     assert f"the total variation is {float(one):.4f} with one guess" in page
     assert f"and {float(three):.4f} with three guesses" in page

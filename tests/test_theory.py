@@ -2,12 +2,12 @@
 
 import re
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.pages import file_text
 from theory.hardware import (
     GPT2_SIZES,
     crossover_batch,
@@ -207,7 +207,7 @@ def test_arguments_out_of_range_are_refused_with_what_must_hold(formula, argumen
 
 
 def test_the_acceptance_that_engines_report_is_tokens_per_round_minus_one_divided_by_K():
-    page = (Path(__file__).parents[1] / "docs" / "engines.md").read_text(encoding="utf-8")
+    page = file_text("docs/engines.md")
     rows = re.findall(r"^\| (0\.\d) \| (.{5}) \| (.{5}) \| (.{5}) \|$", page, re.MULTILINE)
     assert len(rows) == 5
     for alpha, *reported in rows:

@@ -7,6 +7,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -185,6 +186,18 @@ FAMILIES = {  # family: the part of the papers' decoder, speculative, that it ch
 }
 
 
+@cache  # inspect.signature is slow beside an enumeration's many builds
+def flags_of(build):
+    """Return {name: (default, Flag)} for each parameter of `build` after the models."""
+    _, *parameters = inspect.signature(build).parameters.values()
+    flags = {}
+    for parameter in parameters:
+        # The annotation is Annotated[type, Flag(..)], whose metadata are what follows `type`.
+        flag, *_ = parameter.annotation.__metadata__
+        flags[parameter.name] = (parameter.default, flag)
+    return flags
+
+
 class Decoder(NamedTuple):
     """Describe one method, and how to build it from models and flags."""
 
@@ -209,14 +222,7 @@ class Decoder(NamedTuple):
     @property
     def flags(self):
         """Return {name: (default, Flag)}, read from the signature of `build`."""
-        _, *parameters = inspect.signature(self.build).parameters.values()
-        flags = {}
-        for parameter in parameters:
-            # The annotation is Annotated[type, Flag(..)], whose metadata are what follows
-            # `type`.
-            flag, *_ = parameter.annotation.__metadata__
-            flags[parameter.name] = (parameter.default, flag)
-        return flags
+        return flags_of(self.build)
 
     def settings(self, given):
         """Return the values of all flags: given values, checked, and defaults of the others."""

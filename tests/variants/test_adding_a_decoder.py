@@ -1,9 +1,7 @@
 """The decoder that CONTRIBUTING.md adds in one file does what that page says."""
 
-import re
 import sys
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,12 +11,11 @@ import variants
 from docs.readme import families
 from tests import small, test_laws
 from tests.commands import json_of_run
+from tests.pages import code, file_text, section
 from tests.small import PAIRS, forms, stepper
 from tests.test_laws import assert_deviates_as_predicted, assert_exact
 
-PAGE = (Path(main.__file__).parent / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
-EXAMPLE = re.search(r"^## Adding a decoder$.*?^```python\n(.*?)^```$", PAGE,
-                    re.DOTALL | re.MULTILINE)[1]
+EXAMPLE = code(section(file_text(".github/CONTRIBUTING.md"), "Adding a decoder"), "python")
 
 
 def registered(source, monkeypatch):

@@ -23,6 +23,7 @@ from sampling import with_sampling  # noqa: E402
 from speculative import complete, speculative_sampling  # noqa: E402
 from tests import bundled  # noqa: E402
 from tests.distributions import assert_same_law  # noqa: E402
+from tests.pages import ROOT, code, file_text  # noqa: E402
 from tests.small import COSTS, forms  # noqa: E402
 from tests.wrappers.families import FAMILIES, NO_CACHE, PATH_BY_PATH, random_model  # noqa: E402
 from utils import MODELS_DIR  # noqa: E402
@@ -335,15 +336,14 @@ def test_a_bad_tree_is_refused(x, paths, n_last, message):
         model(x + tree_of_paths(paths, 60), n_last)
 
 
-PAGE = (MODELS_DIR.parent / "docs" / "any_model.md").read_text("utf-8")
+PAGE = file_text("docs/any_model.md")
 
 
 def test_the_pages_notebook_writes_numpys_text(bundled_pairs, monkeypatch):
     """The page's models are float32: no draw comes within a rounding of a boundary here."""
-    code, = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    monkeypatch.chdir(MODELS_DIR.parent)
+    monkeypatch.chdir(ROOT)
     names = {}
-    exec(code, names)
+    exec(code(PAGE, "python"), names)
     numpys = [with_sampling(model) for model in bundled_pairs[0]]
     x = bundled.encoder().encode("Once upon a time")
     text = speculative_sampling(x, *numpys, 20, 4, np.random.default_rng(0))
