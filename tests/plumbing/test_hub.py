@@ -20,6 +20,7 @@ import pytest
 pytest.importorskip("huggingface_hub", reason="needs requirements/peers.txt")
 
 from lib.checkpoints import hub  # noqa: E402
+from tests.checkpoints import files_in  # noqa: E402
 
 ROOT = Path(hub.__file__).parents[2]
 VERSION = "0123456789abcdef0123456789abcdef01234567"
@@ -107,16 +108,10 @@ def folder_of(name, home, server=None, **environment):
     return ran.stdout.strip()
 
 
-def files_of(folder):
-    """Return {path: bytes} of a folder."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in Path(folder).rglob("*") if path.is_file()}
-
-
 def test_a_model_is_fetched_once_without_code_and_pickles_and_a_lost_part_again(tmp_path):
     with stand_in({"mine/model": MODEL | OTHERS}) as server:
         fetched = folder_of("mine/model", tmp_path, server)
-        assert files_of(fetched) == MODEL
+        assert files_in(fetched) == MODEL
         assert not any(file in path for path in server.asked for file in OTHERS)
         server.asked.clear()
         assert folder_of("mine/model", tmp_path, server) == fetched and server.asked == []
@@ -127,7 +122,7 @@ def test_a_model_is_fetched_once_without_code_and_pickles_and_a_lost_part_again(
         shutil.rmtree(listing)
         assert "the hub's copy of 'mine/model' lacks" in folder_of("mine/model", tmp_path)
         assert folder_of("mine/model", tmp_path, server) == fetched
-    assert files_of(fetched) == MODEL
+    assert files_in(fetched) == MODEL
 
 
 @pytest.mark.parametrize("models, words", [

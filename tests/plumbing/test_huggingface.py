@@ -14,7 +14,16 @@ from lib.checkpoints import huggingface
 from lib.checkpoints.weights import flatten, random_params
 from sampling import with_sampling
 from speculative import autoregressive_sampling, speculative_sampling
-from tests.checkpoints import HPARAMS, SYMBOLS, TINY, edited, rewritten, truncated, without
+from tests.checkpoints import (
+    HPARAMS,
+    SYMBOLS,
+    TINY,
+    edited,
+    files_in,
+    rewritten,
+    truncated,
+    without,
+)
 from tests.commands import outcome, refusal
 from tools import export
 from utils import MODELS_DIR, load_encoder_hparams_and_params, load_pair
@@ -132,9 +141,9 @@ def test_bfloat16_is_the_upper_half_of_float32(folder):
 
 
 def test_an_export_overwrites_nothing_unless_forced(folder):
-    before = {path: path.read_bytes() for path in folder.iterdir()}
+    before = files_in(folder)
     assert "--force" in refusal(export.main, "tales-small", folder)
-    assert before == {path: path.read_bytes() for path in folder.iterdir()}
+    assert files_in(folder) == before
     (folder / "tokenizer.json").write_text("of a former model", "utf-8")
     status, out, _ = outcome(export.main, "tales-small", folder, "--force")
     assert status == 0 and "model.safetensors" in out and loaded(folder)[1]["n_vocab"] == 4096

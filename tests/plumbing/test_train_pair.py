@@ -12,6 +12,7 @@ pytest.importorskip("transformers", exc_type=ImportError)
 from gpt2 import GPT2  # noqa: E402  after what may skip
 from models.training import bpe, plans, stages, tasks, train, trainer  # noqa: E402
 from models.training.eagle import Eagle  # noqa: E402
+from tests.checkpoints import files_in  # noqa: E402
 from tests.commands import outcome, refusal  # noqa: E402
 from utils import MODELS_DIR, load_encoder_hparams_and_params  # noqa: E402
 from variants import Models, build  # noqa: E402
@@ -66,11 +67,6 @@ def corpus(tmp_path):
     for split in ("train", "valid"):
         (tmp_path / f"{split}.txt").write_text("A fox.", encoding="utf-8")
     return tmp_path
-
-
-def files_in(folder):
-    """Return {path: bytes} of all files below a folder."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_models_that_are_there_are_overwritten_only_by_force(corpus, monkeypatch):
