@@ -1,5 +1,6 @@
 """main.py --prompts and tools/survey.py: files that are written, interrupted and resumed."""
 
+import codecs
 import json
 import os
 import signal
@@ -148,6 +149,19 @@ def test_a_bad_line_becomes_its_error_and_the_others_are_written(run):
     for record, (_, words) in zip(bad, BAD):
         assert words in record["error"] and "text" not in record
         assert "--window" not in record["error"]  # --prompts refuses it
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_prompt(run):
+    write_prompts([codecs.BOM_UTF8 + b'{"prompt": "A bear"}', "b"])
+    assert run()[0] == 0
+    assert [record["prompt"] for record in records()] == ["A bear", "b"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_a_line_with_a_number_that_json_lacks_is_refused(run, number):
+    write_prompts([f'{{"prompt": "b", "id": {number}}}', "b"])
+    assert run()[0] == 3
+    assert records()[0]["error"].endswith(f"must be a JSON object: {number} is not JSON")
 
 
 def test_errors_are_counted_again_until_they_are_corrected_and_tried_again(run):

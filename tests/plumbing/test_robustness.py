@@ -62,7 +62,7 @@ def test_bytes_in_a_flag_that_are_no_utf8_are_refused():
 
 
 @pytest.mark.parametrize("prompt", [
-    "a\0b", "e\u0301" * 30, "\u202eabc\u2028", "\ufeffonce\r\n\r\na\x1b[31m",
+    "a\0b", "e\u0301" * 30, "\u202eabc\u2028", "once\ufeff\r\n\r\na\x1b[31m",
     "<|endoftext|>\U0010ffff"], ids=ascii)
 def test_any_text_is_a_prompt(standard_input, prompt):
     standard_input(prompt.encode())
