@@ -15,7 +15,7 @@ import pytest
 
 import main
 from demo.flags import parse_args, settings_for_json
-from demo.prompts import Job, record_of, repeated_ids, write_records
+from demo.prompts import Job, append_records, record_of, repeated_ids, write_records
 from demo.task import load_task
 from lib.backend import products
 from lib.pattern import DeadEnd
@@ -229,6 +229,21 @@ def test_short_contexts_no_new_tokens_and_other_newlines(run):
     assert run("--n_tokens_to_generate", 0, "--out", "none")[0] == 0
     record = json.loads(Path("none").read_text("utf-8").splitlines()[0])
     assert (record["text"], record["ids"], record["tokens_per_pass"]) == ("a" * 30, [], None)
+
+
+def test_a_record_is_in_the_file_before_the_next_text_is_written(tmp_path):
+    """So an interrupted run keeps it."""
+    path = tmp_path / "out"
+    n_records = []  # in the file, whenever the next text is wanted
+
+    def texts():
+        for i in range(3):
+            yield Job({"index": i, "error": "a reason"}), []
+            n_records.append(path.read_bytes().count(b"\n"))
+
+    with open(path, "a+b") as out:
+        append_records(out, texts(), None, 0)
+    assert n_records == [1, 2, 3]
 
 
 def test_texts_of_prompts_end_at_a_stop_token(run, models):
