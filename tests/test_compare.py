@@ -109,7 +109,8 @@ TOO_SHORT = "\nspeed-up                 1.00   -  (a text has fewer than 8 token
 
 
 def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
-    """Rounds: 3 [-0-] 4, then 5 6 7 and 8, then 9 10, where 11 and 12 were cut."""
+    """Round 1 accepts 3, rejects 0 and adds 4; round 2 accepts 5 6 7 and adds 8; round 3 accepts
+    9 10 11, and the stop token 10 cuts off 11 and 12."""
     got = run_figures(clock, K=3, stop={10})
     assert got["speculative"]["ids"] == got["autoregressive"]["ids"] == [3, 4, 5, 6, 7, 8, 9, 10]
     assert_figures(got, rounds_by_accepted=[0, 1, 0, 2], accepted=1 + 3 + 3, tested=2 + 3 + 3,
@@ -151,7 +152,10 @@ def test_a_run_that_N_ends(clock, N, accepted, tested, rows):
 @pytest.mark.parametrize("stop, N, tokens, rows, by_accepted, draft_passes", [
     ((10,), 99, 8, [5, 5, 5], [0, 1, 2], 6), ((), 6, 6, [5, 5, 1], [1, 1, 1], 4)])
 def test_a_run_of_trees(clock, stop, N, tokens, rows, by_accepted, draft_passes):
-    """Two children, each with one: 3 (and 7), where 0 fails; 5 6 (and 9 10); 8 9 (and 12 13)."""
+    """Each tree has two chains of two guesses, and no guess of the second chain is accepted.
+
+    Round 1 accepts 3 and rejects 0, round 2 accepts 5 6, and round 3 accepts 8 9.
+    """
     got = run_figures(clock, "tree", widths=(2, 1), stop=stop, N=N)
     assert_figures(got, rounds_by_accepted=by_accepted, **NO_GUESS_COUNTS, target_passes=3,
                    reading_passes=0, tokens_per_target_pass=tokens / 3,
