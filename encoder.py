@@ -49,8 +49,8 @@ def merge(symbols, ranks):
 
     The plain loop joins the pair of lowest rank everywhere and searches again; it takes 14
     seconds for a word of 30,000 letters. A heap of (rank, position) over a linked list takes
-    O(n log n) steps for n symbols. Both give the same symbols, because each merge of GPT-2
-    makes a new symbol, and pairs with this symbol were learned later: their rank is higher.
+    O(n log n) steps for n symbols. Both give the same symbols: in GPT-2 a pair that contains a
+    merged symbol was learned after this symbol, so its rank is higher and its turn comes later.
     """
     symbols = ["", *symbols, ""]  # both ends are empty symbols, which no merge contains
     # The linked list: symbol i has the neighbours before[i] and after[i].
@@ -202,7 +202,7 @@ def check_merges(merges, vocab):
     """Raise ValueError for a merge that is not a pair, or does not make a symbol of `vocab`."""
     for pair in merges:
         # A string is refused even if it has two letters: "ab" would unpack as a pair.
-        if isinstance(pair, str) or len(pair) != 2:
+        if isinstance(pair, str) or len(pair) != 2 or "" in pair:
             raise ValueError(f"need merges that are pairs of symbols, got {pair!r:.80}")
         if "".join(pair) not in vocab:
             raise ValueError(f"need a symbol for every merge, got none for {''.join(pair)!r}")

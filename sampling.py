@@ -174,8 +174,8 @@ def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
 
 def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
     """Zero all tokens outside the smallest set with mass >= top_p. Holtzman et al. (2020)."""
-    # Only tokens of (1 - top_p) / n_vocab or more are sorted. The others are n_vocab tokens at
-    # most, so their mass is below 1 - top_p, and the sorted tokens have more than top_p.
+    # Tokens below (1 - top_p) / n_vocab need no sorting: they are at most n_vocab tokens, so
+    # together they have less than 1 - top_p, and the others have more than top_p.
     candidates = row[row >= (1 - top_p) / len(row)]
     mass = np.cumsum(np.sort(candidates)[::-1])  # mass[i]: of the i + 1 most probable tokens
     # The n_too_few most probable tokens have less than top_p; with one more they have enough.
@@ -196,9 +196,8 @@ def sample(probs: ArrayLike, rng: HasRandom) -> int:
     """Draw one token from weights [n_vocab], by inversion of their cumulative sum.
 
     Returns the first token whose cumulative probability exceeds u, one uniform number. There is
-    one, because the last cumulative probability is exactly 1 and u < 1. A token of weight 0 is
-    never the first: it has the cumulative probability of the token before it, and 0 if it is
-    token 0. ValueError if `probs` is empty or has two axes, a weight is negative or NaN, or the
+    such a token: the last cumulative probability is exactly 1, and u < 1. It never has weight
+    0: its cumulative probability would be that of the token before it, or 0. ValueError if `probs` is empty or has two axes, a weight is negative or NaN, or the
     weights' sum is 0 or infinite.
 
     >>> sample([0.0, 1.0, 0.0], np.random.default_rng(0))

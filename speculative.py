@@ -243,7 +243,7 @@ def check_length(ids, n_left):
 
 
 def check_rows(guesses, p_draft, p_target):
-    """Raise ValueError unless the rows are distributions that fit the guesses."""
+    """Raise ValueError unless the rows fit the guesses, and each row sums to 1."""
     k = len(guesses)
     # `verify` appends by +, which would add the numbers of an array.
     if not isinstance(guesses, list):
@@ -267,7 +267,7 @@ def check_rows(guesses, p_draft, p_target):
 
 
 def check_row(row):
-    """Raise ValueError unless the row has one axis and sums to 1, up to float32's rounding."""
+    """Raise ValueError unless the row has one axis and sums to 1, to within 1e-3."""
     if not isinstance(row, np.ndarray | Sequence):
         raise ValueError(f"need rows that are NumPy arrays, got {type(row).__name__} (a "
                          "tensor's .numpy() is one)")

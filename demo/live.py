@@ -1,8 +1,9 @@
 """Serve a page that shows a run round by round; open the printed address.
 
 GET / returns trace.html with live.html; POST /decode takes {"prompt", "decoder", "K",
-"temperature", "seed", "N"} and perhaps a pattern, "regex", "json_schema" or "lark", and returns
-a line of JSON per round. One text is written at a time.
+"temperature", "seed", "N"} and perhaps a pattern, "regex", "json_schema" or "lark". It returns
+a line of JSON per round, and a last line with the seconds or the error. One text is written at
+a time.
 Only this machine can connect. Requests from other pages have a different Origin or Host, and
 are refused.
 """

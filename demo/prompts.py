@@ -14,7 +14,8 @@ An object may also have an "id", which is copied into the record, and one patter
 A line of --out is a record, one JSON object per prompt:
 
     index, prompt, seed, settings           of every prompt; also its id and pattern, if any
-    text, ids, acceptance, tokens_per_pass  of the text that continues the prompt
+    text                                    the prompt and its continuation
+    ids, acceptance, tokens_per_pass        of the continuation
     fits_pattern, forced                    with a pattern
     messages, answer                        of a chat; the answer is the new text alone
     error                                   instead of a text, if the prompt failed
@@ -288,12 +289,12 @@ def opened_alone(path: str) -> Iterator[IO[bytes]]:
 
     "-" is standard output, which can only be written.
     """
-    from filelock import Timeout  # imported here because it is optional
-
     if path == "-":
         with open(1, "wb", closefd=False) as file:  # descriptor 1, which stays open
             yield file
         return
+    from filelock import Timeout  # imported here because it is optional
+
     if os.path.exists(path) and not os.path.isfile(path):
         raise ValueError(f"--out {path} is a folder, pipe or device: choose a file, or - for "
                          "standard output")
@@ -339,8 +340,8 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
     except (ValueError, LookupError, TypeError, RecursionError):
         raise ValueError(f"{where} is not a record of --prompts. Choose a new --out.") from None
     if job:
-        # The record must have every entry of the settings and of the head. If the job has no
-        # pattern, fromkeys asks for None, so a record with a pattern does not fit.
+        # What the record must have. Kinds of pattern that this job lacks are asked to be None,
+        # so a record with such a pattern does not fit.
         asked = dict.fromkeys(pattern.KINDS) | job.head["settings"] | job.head
     else:
         # Every record has a prompt, so no record fits this.

@@ -33,9 +33,8 @@ p_draft, p is p_target and u is uniforms:
     check(lambda g, q, p, u: verify(g, q, p, u[:, :-1], u[:, -1]))
     # the verifier has no p_draft, because it assumes one-hot rows
     check(lambda g, q, p, u: verify(g, p, u))
-    # the verifier is given a bonus token. Your function `draw` makes it from the last row and
-    # u[:, -1]. The verifier may use u[:, -1] for a residual token, because no round ends with
-    # both tokens
+    # the verifier is given a bonus token, which your function `draw` makes from the last row
+    # and u[:, -1]. u[:, -1] may decide a residual token too: a round has only one of both
     check(lambda g, q, p, u: verify(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1])))
 
 How it works
@@ -49,9 +48,9 @@ How it works
  4. A round may write fewer than K + 1 tokens. Draws from the target's rows complete such a
     text. Then the distribution of K + 1 tokens is compared with the target's.
 
-Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so volumes are exact. A search
-found the toys (exact/rules/oracle_rows.py). On these toys each wrong rule in KNOWN is seen, and
-so is each verifier with one wrong line (exact/rules/faults.py).
+Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so the sides of boxes are exact.
+A search found the toys (exact/rules/oracle_rows.py). On these toys each wrong rule in KNOWN is
+seen, and so is each verifier with one wrong line (exact/rules/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution
@@ -105,16 +104,19 @@ DTYPES = {"float32": (24, 1e-6), "float64": (52, 1e-12)}
 CHUNK = 1 << 16  # rows per call of the verifier
 
 # Limits of the search for boxes. If more boxes are needed, the verifier is sampled instead.
-MOST_BOXES = 12  # boxes per case that one step cuts; rules with thresholds need 4
-MOST_CUTS = 64  # steps that cut boxes; rules with thresholds need 13
-SAMPLES = 1 << 6  # walks in a box, each from its low corner to one other point (walks_in)
+MOST_BOXES = 12  # boxes per case that one step may cut; rules with thresholds need 4
+MOST_CUTS = 64  # steps that may cut boxes; rules with thresholds need 13
+# points that are tried in a box beside its low corner, to see whether the answer changes. A
+# walk leads from the corner to each of them (walks_in).
+SAMPLES = 1 << 6
 
 # Rows that are called a second time, because an answer must not depend on the rest of the
 # batch.
 REPEATED = 1 << 13  # rows that are called again in a different order
 ALONE = 16  # rows that are called again in a batch of one row
 
-# From this K on a text is long enough to reach all rows of a toy from its row 0 (toys_for).
+# With fewer guesses a text is too short to reach all rows of a toy from its row 0, so toys_for
+# begins at the other rows too.
 WITH_ONE_START = 3
 
 # Limits of a program
@@ -192,7 +194,8 @@ KNOWN = {
     "drop a low-confidence guess; drawn, ratio test": (0.14, 0.15, 1.364937, 3244),
     "the number of guesses that pays best; ratio test": (0.18495, 0.0, 2.472789, 2878),
 }
-TOLERANCE = 3e-6  # largest difference between equal figures, for the first three figures
+# figures that differ by less are called equal; the number of rounds is not compared
+TOLERANCE = 3e-6
 
 DEPENDS = ("a row's tokens depend on more than its arguments: on other rows, on earlier calls, "
            "or on random numbers drawn inside (then use check_by_sampling, or --sampling)")
@@ -276,7 +279,8 @@ def toy_of_rows(rows):
     if (models < 0).any() or not np.allclose(sums, 1, rtol=0, atol=1e-9):
         raise ValueError("need rows= of probabilities that sum to 1, "
                          f"got a row with sum {sums.ravel().tolist()}")
-    models /= sums[..., None]  # a verdict is stricter than the check of the sums
+    # sums are accepted to within 1e-9, but a verdict in float64 needs 1e-12
+    models /= sums[..., None]
     # slices instead of numbers, so that both keep an axis for their one toy: [1, V + 1, V]
     draft = models[:1]
     target = models[1:]
@@ -452,7 +456,7 @@ class Cases:
 def on_host(numbers):
     """Return numbers of any library as an array of NumPy."""
     for method in ("detach", "cpu", "get"):  # PyTorch has the first two, CuPy has `get`
-        if hasattr(numbers, method):
+        if hasattr(numbers, method) and not isinstance(numbers, dict):
             numbers = getattr(numbers, method)()
     try:
         return np.asarray(numbers)
@@ -576,7 +580,7 @@ def first_changes(answer, case, low, high, rng, n_samples):
 
 
 def coordinate_of_change(answer, case, before, old, axis, after):
-    """Return for each of n steps the first coordinate at which the answer differs from `old`.
+    """Return for each of n steps a coordinate at which the answer changes from `old`.
 
     A step moves along its axis from the point `before` to the point `after`. The answer is
     `old` at `before`, and a different one at `after`.
@@ -711,9 +715,8 @@ def distributions(cases, written):
     [n_toys, V ** (K + 1)] each, with the texts in the order of weight_per_text. The target's
     rows complete a round that ends early.
 
-    The texts grow from 0 to K + 1 tokens. At m tokens `came` has only the rounds that wrote m
-    or fewer. A round that writes n tokens enters at m = n, and the target's row extends it
-    afterwards.
+    The texts grow from 0 to K + 1 tokens. Step m makes the texts of m tokens, from two sources:
+    texts of m - 1 tokens, which the target's row extends, and rounds that wrote m tokens.
     """
     V = cases.V
     n_toys = cases.n_toys
@@ -748,9 +751,10 @@ def starts_of(texts, V, m):
 
 
 def most_tokens(cases):
-    """Return the most tokens of a test of one chain that is lossless in each round. [n_toys]
+    """Return the largest mean tokens per round of a lossless test of one chain. [n_toys]
 
-    Block verification is the best test (Sun et al., 2024). Given the first t guesses, it
+    The test is lossless in each round, so later rounds do not depend on this one's guesses.
+    Block verification is the best such test (Sun et al., 2024). Given the first t guesses, it
     accepts all of them with probability share[t]:
 
         share[0]     = 1
@@ -919,7 +923,7 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
         # a right verifier is reported with the figures of TOYS
         if not (fine_report and fine_report.exact):
             report = fine_report
-    if report is None:  # the verifier does not compare uniforms with thresholds
+    if report is None:  # too many boxes: it does more than compare uniforms with thresholds
         return check_by_sampling(verify, 100_000, *arguments, pass_uniforms=True)
     return report
 
@@ -952,7 +956,7 @@ def report_of_boxes(verify, cases):
     method = f"{len(case):,} boxes"
     if len(case) == n_cases:  # no case was cut
         method = "the same for all uniforms"
-    # the middles as uniforms; the report shows four decimals, so rounding down does not matter
+    # for the report's example alone, which shows four decimals: the call had them rounded down
     middle = (low + high) / 2 / 2.0**bits
     written = Written(case, tokens, cases.weight[case] * volume, middle)
 
@@ -980,7 +984,8 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
     probability of at most `false_alarm`:
 
      1. Let p be the target's probability of a start of a text, and f its frequency in the
-        rounds of a toy. An event is that f is too high for this start on this toy, or too low.
+        rounds of a toy. A shorter round counts with the probability that the target completes
+        it to this start. An event is that f is too high for this start on this toy, or too low.
      2. By Hoeffding (1963) Theorem 1, f reaches a value a above p with a probability of at most
         exp(-n_each KL(a, p)), and likewise a value a below p.
      3. We call f too high if f > p and KL(f, p) > limit, and too low if f < p and KL(f, p) >
@@ -1052,16 +1057,17 @@ def read_answers(pipe, answers):
 
 
 def end(process, texts, threads):
-    """End a program's input; kill a program that still runs a second later; close its pipes."""
+    """End a program's input; a second later kill it and its children; close its pipes."""
     texts.put(None)
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(1)
-    except subprocess.TimeoutExpired:
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)  # its children too: `go run` has one
-        else:
-            process.kill()
-        process.wait()
+    if hasattr(os, "killpg"):
+        # its children may run longer than the program itself; `go run` has one
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
     # nobody holds the other ends of the pipes now, so the threads end
     for thread in threads:
         thread.join(1)
@@ -1081,7 +1087,7 @@ class Program:
     """Start a program once; call it as a verifier, with or without uniforms.
 
     One thread writes to the program and one reads from it. The caller waits for their queues
-    only, and never longer than `seconds`. So neither a program that does not read nor a program
+    only, and never longer than `seconds` for LINES lines. So neither a program that does not read nor a program
     that does not print can block the caller.
     """
 

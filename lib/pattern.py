@@ -217,9 +217,9 @@ class Pattern:
             self.matcher.rollback(len(self.read) - n_same)
         # The matcher reads tokens as long as they fit, and stops at the first that does not.
         n_fit = self.matcher.try_consume_tokens(new[n_same:])
+        self.read = new[: n_same + n_fit]
         if self.matcher.is_error():
             self.fail()
-        self.read = new[: n_same + n_fit]
         # masks has an entry for the prompt's end and for each token read. The first n_same + 1
         # entries stay valid.
         self.masks[n_same + 1 :] = [None] * n_fit

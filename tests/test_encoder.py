@@ -164,6 +164,7 @@ def test_id_of_finds_any_symbol_by_its_text(tales):
     (BYTES, ["a b"], "pairs of symbols, got 'a b'"),
     ({**BYTES, "ab": 256}, ["ab"], "pairs of symbols, got 'ab'"),  # it was never applied
     ({**BYTES, "ab": 256}, [("a", "b", "c")], "pairs of symbols"),
+    (BYTES, [("", "a")], "pairs of symbols"),
 ])
 def test_a_broken_vocabulary_is_named(vocab, merges, message):
     with pytest.raises(ValueError, match=message):

@@ -85,7 +85,7 @@ OF_MODELS = {"params": "a GPT-2 whose weights can be read",
              "states": "a target with hidden states",
              "tree": "models that read trees of guesses"}
 NEEDS = ("draft", "heads", "costs", *OF_MODELS)
-ON_STATES = ("heads", "params", "states")  # of decoders with heads
+ON_STATES = ("heads", "params", "states")  # what decoders with heads need
 
 
 class Models(NamedTuple):
@@ -101,7 +101,7 @@ class Models(NamedTuple):
     def offered(self):
         """Return the keys of OF_MODELS for what the models offer."""
         models = [model for model in (self.draft, self.target) if model is not None]
-        # The models of wrappers/ read trees, and have no attribute `reads_trees`.
+        # Models that are no GPT2 (wrappers/) read trees, and have no attribute `reads_trees`.
         all_read_trees = all(getattr(model, "reads_trees", True) for model in models)
         is_offered = {"params": hasattr(self.target, "params"),
                       "states": hasattr(self.target, "hidden"),
