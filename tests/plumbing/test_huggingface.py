@@ -363,3 +363,14 @@ def test_a_weight_that_float16_cannot_hold_is_refused(folder):
     assert loaded(folder)[2]["wpe"].min() > 9e4
     with pytest.raises(ValueError, match="NaN or inf in wpe"):
         loaded(folder, np.float16)
+
+
+def test_no_file_in_the_models_folder_is_replaced_even_if_forced(folder):
+    """A file of the hub's cache is a link to a different folder."""
+    weights = folder / "model.safetensors"
+    flags = (folder, weights, "--format", "gguf", "--force")
+    before = weights.read_bytes()
+    assert "or in its folder: choose a new name" in refusal(export.main, *flags)
+    weights.symlink_to(weights.rename(folder.parent / "blob"))
+    assert "or in its folder: choose a new name" in refusal(export.main, *flags)
+    assert weights.is_symlink() and weights.read_bytes() == before
