@@ -149,7 +149,7 @@ def mask(row, prefix, allowed):  # [n_vocab], changed in place
     if not may_follow.any():
         raise ValueError(f"the mask allows no token after {len(prefix)} ids that end in "
                          f"{list(prefix[-8:])}")
-    row[~may_follow] = -np.inf
+    row[np.logical_not(may_follow)] = -np.inf
 
 
 def one_hot_rows(ids, n_vocab):  # -> [len(ids), n_vocab]

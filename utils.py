@@ -97,7 +97,9 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
 
         tokenizer = transformers_tokenizer.TransformersTokenizer(folder)
         other_model = transformers_model.TransformersModel(folder, dtype=dtype)
+        # Either of the two may have more tokens than the other one.
         transformers_model.cut_vocabulary(tokenizer.n_vocab, other_model)
+        tokenizer.cut(other_model.n_vocab)
         return tokenizer, other_model
     if dtype in ("auto", "bfloat16"):
         raise ValueError(f"--dtype {dtype} needs --backend transformers: the weights of "

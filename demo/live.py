@@ -20,7 +20,7 @@ from demo.compare import decoded_run, warmed_up, with_costs
 from demo.flags import parse_args
 from demo.page import page_text, run_as_data
 from demo.prompts import grammar_of_line
-from demo.task import Task, load_task, with_pattern, with_prompt
+from demo.task import Task, draft_of, load_task, with_pattern, with_prompt
 from lib import pattern
 from lib.backend.arrays import in_one_line
 from lib.terminal import Parser, command
@@ -100,7 +100,11 @@ def task_of(task: Task, asked: Any) -> Task:
     # The page chooses the temperature. The command line chose top_k and the other settings.
     sampling = {**task.sampling, "temperature": values["temperature"]}
     check_sampling(**sampling)
-    task = task._replace(decoder=entry.name, settings=entry.settings(flags), sampling=sampling,
+    settings = entry.settings(flags)
+    loaded = task.new_draft() if task.new_draft else None
+    draft = draft_of(entry, settings, loaded, task.new_target())
+    task = task._replace(decoder=entry.name, settings=settings, sampling=sampling,
+                         new_draft=draft.fresh if draft else None,
                          N=values["N"], seed=values["seed"])
     # A request without a pattern keeps the pattern of the command line, if there is one.
     if grammar := grammar_of_line(values):

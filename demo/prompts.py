@@ -56,6 +56,7 @@ from demo.task import (
     utf8_text,
     with_ids,
     with_pattern,
+    without_mark,
     without_newline,
 )
 from lib import pattern
@@ -107,6 +108,8 @@ def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
         if len(line) > MAX_PROMPT:
             raise ValueError(f"need lines of at most {MAX_PROMPT} bytes in {source}, got a "
                              f"longer line {n_lines}")
+        if n_lines == 1:
+            line = without_mark(line)
         yield without_newline(line)
     if n_lines == 0:
         raise ValueError(f"need at least one prompt in {source}, got an empty file")
@@ -121,7 +124,7 @@ def prompt_of_line(line: bytes) -> dict:
     if not text.startswith("{"):
         return {"prompt": text}
     try:
-        given = json.loads(text)
+        given = json.loads(text, parse_constant=not_json)
     except (ValueError, RecursionError) as error:  # not JSON, or nested too deeply
         raise ValueError("a line that begins with { must be a JSON object: "
                          f"{error}") from None
@@ -134,6 +137,11 @@ def prompt_of_line(line: bytes) -> dict:
     # Other entries of the object are ignored.
     names = ("id", "prompt", "messages", *pattern.KINDS)
     return {name: given[name] for name in names if name in given}
+
+
+def not_json(name: str) -> None:
+    """Raise ValueError: Python reads NaN and Infinity, but JSON has no such numbers."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def ids_of_line(given: dict, encoder: Tokenizer) -> list[int]:

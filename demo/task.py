@@ -1,5 +1,6 @@
 """Load and check what a run needs, from main.py's flags."""
 
+import codecs
 import os
 import sys
 from argparse import Namespace
@@ -111,7 +112,12 @@ def prompt_of_flags(args: Namespace) -> str:
         data = file.read(MAX_PROMPT + 1)
     if len(data) > MAX_PROMPT:
         raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
-    return utf8_text(without_newline(data))
+    return utf8_text(without_newline(without_mark(data)))
+
+
+def without_mark(data: bytes) -> bytes:
+    """Return bytes without the byte order mark that some editors write before UTF-8."""
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def without_newline(data: bytes) -> bytes:
@@ -178,9 +184,7 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     draft_size = args.draft_model_size if entry.needs_draft(args.settings) else None
     encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
                                        args.dtype, args.backend, args.cut_vocab)
-    # Some decoders make their draft from the target, such as its copy in int8.
-    if entry.make_draft:
-        draft = entry.make_draft(target, notify)
+    draft = draft_of(entry, args.settings, draft, target)
     if path := args.settings.get("memory"):
         from lib.memory import read_memory
         read_memory(path, encoder.n_vocab)  # a bad file is an error before the run
@@ -198,6 +202,14 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     if args.grammar:
         task = with_pattern(task, args.grammar, vars(args))
     return with_prompt(task, prompt, advice=" or add --window")
+
+
+def draft_of(entry: Decoder, settings: dict, loaded: LogitsModel | None,
+             target: Target) -> LogitsModel | None:
+    """Return the draft that a decoder calls: made from the target, the loaded one, or none."""
+    if entry.make_draft:  # such as a copy of the target in int8
+        return entry.make_draft(target, notify)
+    return loaded if entry.needs_draft(settings) else None
 
 
 def check_without_weights(args: Namespace, folder: Path) -> None:

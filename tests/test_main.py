@@ -71,7 +71,8 @@ def test_the_help_is_short_and_leads_to_a_decoders_flags(capsys, monkeypatch):
 def test_a_prompt_from_a_file_from_standard_input_and_from_the_flag_is_the_same(tmp_path,
                                                                                 monkeypatch):
     prompt = "The old wïzard – \"ho!\" said"
-    (tmp_path / "prompt.txt").write_text(f"{prompt}\n", encoding="utf-8")
+    # some editors write a byte order mark, which utf-8-sig adds
+    (tmp_path / "prompt.txt").write_text(f"{prompt}\n", encoding="utf-8-sig")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(prompt.encode())))
     for source in (["--prompt", prompt], ["--prompt_file", tmp_path / "prompt.txt"],
                    ["--prompt", "-"]):

@@ -341,3 +341,8 @@ def test_a_mask_without_a_token_or_without_the_ids_is_refused():
         warp(np.zeros((2, 3)), ids=[1], allowed=none)
     with pytest.raises(ValueError, match="need a function allowed"):
         warp(np.zeros(3), ids=[1], allowed=[True])
+
+
+def test_a_mask_of_numbers_0_and_1_is_a_mask_of_truth_values():
+    numbers = lambda ids: np.array([1, 0, 1])
+    assert np.allclose(warp(np.zeros(3), ids=[1], allowed=numbers), [0.5, 0, 0.5])

@@ -61,7 +61,7 @@ def build(name, models, given=()):
     flags = entry.settings(dict(given))
     if entry.greedy and not models.is_greedy:
         raise ValueError(f"--decoder {entry.name} needs --temperature 0, because it is greedy; "
-                         f"got {models.sampling['temperature']}")
+                         f"got {models.sampling.get('temperature', 1.0)}")
     entry.check_needs(flags, models.offered, "the models given do not offer it")
     if entry.needs_costs(flags):
         if models.costs is None:

@@ -87,6 +87,14 @@ def coupled(target, K, make_guesses, draw=sample):
         del drawn[: len(result.ids)]
         return result
 
+    def numbers_of_next(n, rng):
+        """Return a generator of the next n positions' numbers; the round after begins there."""
+        n_new = max(0, n - len(drawn))
+        numbers = [*drawn[:n], *(rng.random() for _ in range(n_new))]
+        del drawn[:n]
+        return Replay(numbers, rng)
+
+    step.numbers_of_next = numbers_of_next  # wrappers/forced.py writes tokens without the step
     return step
 
 

@@ -53,15 +53,15 @@ class LogitsModel(Protocol):
     def __call__(self, ids: Any, n_last: int = 1) -> np.ndarray:  # -> [n_last, n_vocab]
         """Return logits; the last row is for the token after `ids`."""
 
+    def fresh(self) -> Any:
+        """Return a model over the same weights that has read nothing."""
+
 
 class WithParams(LogitsModel, Protocol):
     """State what a target offers if its weights can be read: a draft can be made from them."""
 
     n_head: int
     params: dict
-
-    def fresh(self) -> Any:
-        """Return a model over the same weights that has read nothing."""
 
 
 class WithStates(LogitsModel, Protocol):

@@ -53,6 +53,10 @@ def with_forced_runs(step: Step, allowed: Allowed, stop: Collection[int] = ()) -
         if not forced:
             return step(x, n_left, rng)
         rows = one_hot_rows(forced, n_vocab=len(allowed(x)))
+        # `verify` draws one number per token. A step that has its own number for each position
+        # (variants/coupled.py) gives those of the run.
+        if hasattr(step, "numbers_of_next"):
+            rng = step.numbers_of_next(len(forced), rng)
         # A round ends with a token that is no guess, so the last forced token is this token:
         # `verify` draws it from the last row, after it has accepted all guesses.
         guesses = forced[:-1]

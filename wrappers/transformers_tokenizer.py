@@ -74,6 +74,22 @@ class TransformersTokenizer:
         # SentencePiece writes a space before the first word, which is not in the text.
         self.adds_space = self.decode_bytes(self.encode("a")) == b" a"
 
+    def cut(self, n_vocab):
+        """Leave out the tokens from id n_vocab on, which the model has no rows for.
+
+        Such a token may stand for an image, in a family whose smallest model reads text alone.
+        """
+        self.n_vocab = min(self.n_vocab, n_vocab)
+        for names in (self.symbols, self.token_bytes):
+            for token in [token for token in names if token >= self.n_vocab]:
+                del names[token]
+        self.special &= set(self.symbols.values())
+        self.tokens = {data: token for data, token in self.tokens.items()
+                       if token < self.n_vocab}
+        self.end_tokens = {token for token in self.end_tokens if token < self.n_vocab}
+        if self.end_of_text not in self.symbols:
+            self.end_of_text = None
+
     def encode(self, text):
         """Return the ids of a text, with the tokens that begin every text (<s>).
 

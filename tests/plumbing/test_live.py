@@ -236,3 +236,15 @@ def test_the_page_asks_for_a_text_that_fits_its_regular_expression(server):
         tab.wait("!ask.write.disabled")
         new = tab("run.rounds.flatMap(round => round.ids.map(each => each.text)).join('')")
         assert new.removesuffix("<|endoftext|>") in (" man", " king")
+
+
+# ---- the clocks
+
+@pytest.mark.parametrize("decoder, clocks", [
+    ("speculative", {"draft", "target"}), ("quantized", {"draft", "target"}),
+    ("skip", {"target"}), ("lookup", {"target"})])
+def test_the_clocks_are_those_of_the_models_that_the_decoder_calls(server, decoder, clocks):
+    asked = {name: value for name, value in ASKED.items() if name != "K"}
+    *_, before, _ = ask(server, asked | {"decoder": decoder})[1].splitlines()
+    by_clock = json.loads(before)["run"]["summary"]["by_clock"]
+    assert by_clock.keys() == clocks and all(seconds > 0 for seconds in by_clock.values())

@@ -1,5 +1,6 @@
 """main.py --prompts and tools/survey.py: files that are written, interrupted and resumed."""
 
+import codecs
 import json
 import os
 import signal
@@ -381,3 +382,18 @@ def test_settings_that_json_writes_differently_are_resumed(run):
     whole = out_bytes()
     Path("out").write_bytes(whole[:-9])
     assert run(*skip)[0] == 3 and out_bytes() == whole
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_prompt(run):
+    write_prompts([codecs.BOM_UTF8 + b'{"prompt": "A bear"}', "b"])
+    assert run()[0] == 0
+    lines = out_bytes().splitlines()
+    assert [json.loads(line)["prompt"] for line in lines] == ["A bear", "b"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_a_line_with_a_number_that_json_lacks_is_refused(run, number):
+    write_prompts(['{"prompt": "b", "id": %s}' % number, "b"])
+    assert run()[0] == 3
+    first, _ = [json.loads(line) for line in out_bytes().splitlines()]
+    assert first["error"].endswith(f"must be a JSON object: {number} is not JSON")

@@ -259,3 +259,8 @@ def test_lenience_1_at_temperature_0_rejects_a_guess_that_only_ties_with_the_bes
     draft, target = (Logits(context_free(row)) for row in ([0.1, 0.9, 0.0], [0.5, 0.5, 0.0]))
     step = build("lenient", Models(draft, target, GREEDY), {"K": 1, "lenience": 1.0})
     assert step([0], 2, np.random.default_rng(0)).ids == [0]
+
+
+def test_a_greedy_decoder_names_the_default_temperature_that_it_refuses():
+    with pytest.raises(ValueError, match="needs --temperature 0, because it is greedy; got 1.0"):
+        build("blockwise", Models(Logits(DRAFT), Logits(TARGET), {}))

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from exact.law import law, text_law
-from speculative import complete, draft_and_verify, generate, verify
+from speculative import autoregressive_sampling, complete, draft_and_verify, generate, guess, verify
 from tests.distributions import assert_same_law
 from tests.toys import toy
 from variants.block import block_verify
+from variants.coupled import Replay, coupled
 from wrappers.forced import ForcedRound, forced_run, with_forced_runs
 
 
@@ -73,3 +74,16 @@ def test_a_run_ends_with_a_stop_token():
     assert forced_run([0], 9, always_2, stop={2}) == [2]
     [only] = generate([0], with_forced_runs(None, always_2, {2}), 9, np.random.default_rng(0), {2})
     assert only.ids == [2] and isinstance(only, ForcedRound)
+
+
+def test_with_coupled_draws_and_runs_the_text_is_that_of_plain_decoding():
+    """A run's tokens use up the numbers of their positions, in every cell of the uniforms."""
+    def both(rng):
+        numbers = []  # one per position, for both
+        step = coupled(TARGET, 2, partial(guess, draft=DRAFT))
+        text = complete([2], with_forced_runs(step, one_after_zero), 5, Replay(numbers, rng))
+        plain = autoregressive_sampling([2], TARGET, 5, Replay(numbers, rng))
+        return tuple(text), tuple(plain)
+
+    found = law(both)
+    assert len(found) > 5 and all(text == plain for text, plain in found)

@@ -1,6 +1,7 @@
 """Test main.py on folders that are not GPT-2, which run in transformers."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -256,3 +257,16 @@ def test_will_it_pay_answers_for_such_a_pair_and_writes_a_page(folders, tmp_path
     assert "matrix products by PyTorch" in out and figures["prompts"] == ["One day", "A king"]
     page = (tmp_path / "pay.html").read_text(encoding="utf-8")
     assert folders["qwen3"] in page and page.count("<svg") == 4
+
+
+@pytest.mark.parametrize("draft", ["llama", "fewer rows"])
+def test_a_tokenizer_may_have_more_tokens_than_its_model_has_rows(folders, tmp_path, draft):
+    """Then neither the text nor a pattern has such a token."""
+    cut = tmp_path / "cut"
+    random_model("qwen3", torch.float32, seed=5, vocab_size=END).save_pretrained(cut)
+    transformers.AutoTokenizer.from_pretrained(folders["qwen3"]).save_pretrained(cut)
+    draft = folders["llama"] if draft == "llama" else cut
+    pair = ("--draft_model_size", draft, "--target_model_size", cut, *SHORT)
+    assert max(json_of(*pair, "--temperature", 1)["speculative"]["ids"]) < END
+    text = json_of(*pair, "--regex", "[a-c]{5,20}")["speculative"]["text"]
+    assert re.fullmatch("One day[a-c]{1,20}", text.removesuffix("<|endoftext|>"))

@@ -182,3 +182,22 @@ def test_a_tokenizer_without_a_file_of_rules_is_refused():
 
     with pytest.raises(ValueError, match="need a fast tokenizer .*, got Slow"):
         TransformersTokenizer(Slow())
+
+
+def test_tokens_that_the_model_has_no_row_for_are_left_out():
+    cut = TransformersTokenizer(byte_level())
+    whole = TransformersTokenizer(byte_level())
+    end, thinks, n_vocab = cut.id_of("<|end|>"), cut.id_of("<think>"), cut.n_vocab
+    cut.cut(n_vocab + 5)  # more rows than tokens change nothing
+    assert cut.symbols == whole.symbols
+    cut.cut(end)
+    assert end < thinks < n_vocab and cut.n_vocab == end
+    assert cut.symbols == {token: whole.symbols[token] for token in range(end)}
+    assert cut.special == whole.special - {"<|end|>"}
+    with pytest.raises(ValueError, match="need ids in 0 .."):
+        cut.id_of("<think>")
+    with pytest.raises(ValueError, match="need ids in 0 .."):
+        cut.decode_bytes([end])
+    assert cut.end_of_text == whole.end_of_text and cut.end_tokens == whole.end_tokens
+    cut.cut(whole.end_of_text)
+    assert cut.end_of_text is None and not cut.end_tokens
