@@ -21,7 +21,7 @@ from demo.task import load_task
 from encoder import Encoder, byte_characters
 from sampling import residual, sample
 from speculative import complete, draft_and_verify, generate, verify
-from tests.commands import run_main
+from tests.commands import json_of_run, run_main
 from tests.distributions import Scripted
 from variants import DECODERS
 
@@ -238,3 +238,14 @@ def test_on_a_full_disk_the_report_is_printed_and_the_old_page_stays(tmp_path, m
     status, out, err = run_main(*flags)
     assert status == 2 and "target passes" in out and err.count("\n") == 1 and "run.html" in err
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("run.html", before)]
+
+
+def test_the_guesses_of_a_forced_round_are_not_counted_as_tested(tmp_path):
+    pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
+    numbers = json_of_run(
+        "--regex", " went to the village of Oberammergau(, and [a-z ]{20,40})", "--seed", 2,
+        "--temperature", 1, "--n_tokens_to_generate", 40, "--trace", tmp_path / "run.html")
+    counts = stored_run(tmp_path / "run.html")["summary"]["by_position"]
+    shown = {name: sum(count[name] for count in counts) for name in ("accepted", "tested")}
+    assert numbers["forced"] > 2 and numbers["tested"] > 0
+    assert shown == {name: numbers[name] for name in ("accepted", "tested")}
