@@ -397,3 +397,13 @@ def test_a_line_with_a_number_that_json_lacks_is_refused(run, number):
     assert run()[0] == 3
     first, _ = [json.loads(line) for line in out_bytes().splitlines()]
     assert first["error"].endswith(f"must be a JSON object: {number} is not JSON")
+
+
+@pytest.mark.parametrize("entries", ['"id": 1e999', '"id": [{"a": -1.5e400}]', '"other": 1e999'])
+def test_a_line_with_a_number_that_python_reads_as_infinity_is_refused(run, entries):
+    write_prompts(['{"prompt": "b", %s}' % entries, "b"])
+    assert run()[0] == 3
+    first, _ = [json.loads(line) for line in out_bytes().splitlines()]
+    assert "must be a JSON object: " in first["error"]
+    assert first["error"].endswith(" is too large for a number")
+    assert b"Infinity" not in out_bytes()
