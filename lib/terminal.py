@@ -102,7 +102,8 @@ def try_to_write(name: str, path: Path) -> None:
     is_new = not os.path.exists(path)
     open_flag(name, str(path), "ab").close()  # "ab": a file that exists keeps its bytes
     if is_new:
-        path.unlink()  # an empty file would look like a result
+        # An empty file would look like a result. A link that led to no file stays.
+        path.resolve().unlink()
 
 
 def read_json_flag(name: str, path: Path) -> Any:

@@ -29,6 +29,7 @@ from demo import race as race_module
 from demo.clock import rows_actions
 from demo.race import WrittenText, builder, race, race_figures, simulated_builder
 from lib.prefix import common_prefix
+from lib.terminal import try_to_write
 from speculative import Round
 from tests.commands import outcome
 from theory.hardware import pass_bytes
@@ -463,3 +464,10 @@ def test_an_engine_writes_our_greedy_texts(engine, tmp_path, monkeypatch):
     assert status == 0, err
     row = json.loads((tmp_path / "a.json").read_text("utf-8"))["rows"][engine]
     assert row["same"] == "2 of 2" and row["tokens/pass at 0"] > 1.5
+
+
+def test_the_link_of_a_user_stays_though_it_leads_to_no_file_yet(tmp_path):
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "figures.json")
+    try_to_write("json", link)
+    assert [*tmp_path.iterdir()] == [link] and link.is_symlink()
