@@ -22,7 +22,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         """Print one line and exit; argparse would print the usage too."""
-        self.exit(complain(self.prog, message))
+        # The line begins as the lines of `command` do, with the program's name alone.
+        self.exit(complain(self.prog.removeprefix("python -m "), message))
 
     def _get_values(self, action, texts):
         """Return the values of a flag; raise an error for `--flag=--`."""

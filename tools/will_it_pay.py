@@ -390,7 +390,8 @@ def main(argv=None):
     args = parser.parse_args(argv)
     # check_random refuses flags that are given, even with the value of their default.
     args.given = flags_given(sys.argv[1:] if argv is None else argv)
-    return command.run("will_it_pay", args, all_figures, paragraphs, page_of=pay_page_text)
+    return command.run("tools.will_it_pay", args, all_figures, paragraphs,
+                       page_of=pay_page_text)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def test_every_run_on_a_gpu_is_a_command_line_that_its_benchmark_takes(monkeypat
 
     monkeypatch.setattr(command, "run", run)
     assert gpu.main([str(tmp_path / "new")]) == 0 and (tmp_path / "new").is_dir()
-    assert [program for program, _ in taken] == ["speed"] * 3 + ["variants"]
+    assert [program for program, _ in taken] == ["benchmarks.speed"] * 3 + ["benchmarks.variants"]
     assert all(args.backend == "cupy" for _, args in taken)
     assert len({args.json for _, args in taken}) == 4
     assert gpu.main([str(tmp_path / "new")]) == 2  # the first of its benchmarks fails
