@@ -21,7 +21,8 @@ CASES = re.findall(r"^python (?:-m )?(\S+) (.*)\n    (.*)$",
 RESULTS = Path(main.__file__).parent / "benchmarks" / "results"
 PARTS = {"files": "--models_dir models --prompts prompts --out out", "default": flags.PROMPT,
          "words": "word " * 600, "newline": "\n", "results": RESULTS.as_posix()}
-FILES = {"prompts": b"A bear\nb\n", "blank": b"\n \n", "bad": b"A fox\nTwo \xff hens\n"}
+FILES = {"prompts": b"A bear\nb\n", "blank": b"\n \n", "bad": b"A fox\nTwo \xff hens\n",
+         "no_token": b'A fox\n\n{"prompt": ""}\n'}
 
 
 @pytest.fixture(scope="module")

@@ -147,9 +147,16 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
             try:
                 # main.py writes an error for a blank line. Here it is skipped.
                 if line.strip():
-                    yield ids_of_line(prompt_of_line(line), encoder)
+                    yield nonempty(ids_of_line(prompt_of_line(line), encoder))
             except ValueError as error:
                 raise ValueError(f"{path}, line {i}: {error}") from None
+
+
+def nonempty(ids: list[int]) -> list[int]:
+    """Return the ids; ValueError if there are none, as of the line {"prompt": ""}."""
+    if not ids:
+        raise ValueError("need a prompt of at least one token, got an empty one")
+    return ids
 
 
 # ---- measuring
