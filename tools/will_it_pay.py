@@ -397,6 +397,10 @@ def main(argv=None):
     args = parser.parse_args(argv)
     # check_random refuses flags that are given, even with the value of their default.
     args.given = flags_given(sys.argv[1:] if argv is None else argv)
+    # Figures in a file are shown as they were measured. Only --out applies to them.
+    misplaced = args.given - {"show", "out"}
+    if args.show and misplaced:
+        parser.error(f"--{min(misplaced)} does not apply to --show, which measures nothing")
     return command.run("tools.will_it_pay", args, all_figures, paragraphs,
                        page_of=pay_page_text)
 
