@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 
@@ -54,6 +55,12 @@ def write_converted(folder, hparams=HPARAMS, seed=0):
     """Write a model folder as it is after its conversion, which needs no TensorFlow."""
     write_texts(folder, hparams)
     write_params(folder, random_params(hparams, np.random.default_rng(seed)))
+
+
+def files_in(folder):
+    """Return {path: bytes} of all files below a folder, with paths from there."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in Path(folder).rglob("*") if path.is_file()}
 
 
 # ---- changes of a folder, each a function of it

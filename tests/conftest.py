@@ -1,9 +1,9 @@
 """Give BLAS one thread, as main.py does; compile all products; report what was enumerated."""
 
 import os
-from functools import cache, partial
+from collections import defaultdict
+from functools import cache
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -43,19 +43,22 @@ def bundled_pair_read_once():
     import utils
     from lib.checkpoints import huggingface
 
-    read_encoder, load_all_weights = utils.read_encoder, huggingface.load_all_weights
-    read = {}
+    results = {}
 
-    def once(function, folder, hparams_or_n_vocab, setting):
-        if folder.resolve().parent != utils.MODELS_DIR:
-            return function(folder, hparams_or_n_vocab, setting)
-        key = (function, folder.name, str(setting))
-        if key not in read:
-            read[key] = function(folder, hparams_or_n_vocab, setting)
-        return read[key]
+    def once(read):
+        """Return the function `read(folder, sizes, setting)`, with a memo for models/."""
+        def read_once(folder, sizes, setting):
+            if folder.resolve().parent != utils.MODELS_DIR:
+                return read(folder, sizes, setting)
+            key = (read, folder.name, str(setting))  # a folder of models/ has one size
+            if key not in results:
+                results[key] = read(folder, sizes, setting)
+            return results[key]
+        return read_once
 
-    with mock.patch.object(utils, "read_encoder", partial(once, read_encoder)), \
-            mock.patch.object(huggingface, "load_all_weights", partial(once, load_all_weights)):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "read_encoder", once(utils.read_encoder))
+        patch.setattr(huggingface, "load_all_weights", once(huggingface.load_all_weights))
         yield
 
 
@@ -83,6 +86,15 @@ def heads(tmp_path_factory):
     return folder_of
 
 
+@pytest.fixture(scope="module")
+def browser():
+    """Yield a tab of a headless Chromium, for all tests of a file."""
+    from tests.chromium import chromium
+
+    with chromium() as tab:
+        yield tab
+
+
 @pytest.fixture(autouse=True)
 def compared(request):
     """Attach a test's enumerated comparisons to its report, which pytest-xdist collects."""
@@ -94,16 +106,20 @@ def compared(request):
 
 def pytest_terminal_summary(terminalreporter):
     """Print the largest deviation of each test that compared enumerated distributions."""
-    rows = {}  # test: deviations, numbers of outcomes
+    compared = defaultdict(list)  # test: (deviation, number of outcomes) of each comparison
     for report in terminalreporter.stats.get("passed", []):
-        for deviation, outcomes in dict(report.user_properties).get("compared", []):
-            found = rows.setdefault(report.nodeid.split("[")[0], ([], []))
-            found[0].append(deviation)
-            found[1].append(outcomes)
+        test = report.nodeid.split("[")[0]
+        compared[test] += dict(report.user_properties).get("compared", [])
+    rows = []
+    for test, comparisons in compared.items():
+        if comparisons:
+            deviations, outcomes = zip(*comparisons)
+            deviation = f"{max(deviations):.0e}".replace("0e+00", "0")
+            rows.append((sum(outcomes), f"| {test} | {len(comparisons)} | {sum(outcomes):,} | "
+                                        f"{deviation} |"))
     if rows:
         terminalreporter.section("enumerated distributions against the target's")
         terminalreporter.line("| test | comparisons | outcomes | largest deviation |")
         terminalreporter.line("|---|---|---|---|")
-    for test, (deviations, outcomes) in sorted(rows.items(), key=lambda row: -sum(row[1][1])):
-        terminalreporter.line(f"| {test} | {len(outcomes)} | {sum(outcomes):,} | "
-                              f"{max(deviations):.0e} |".replace("0e+00", "0"))
+    for _, line in sorted(rows, reverse=True):  # most outcomes first
+        terminalreporter.line(line)

@@ -13,7 +13,6 @@
 
 import functools
 import json
-import operator
 import sys
 import types
 from collections import Counter
@@ -41,11 +40,13 @@ def read_names():
     """Return the version of the installed CuPy and the names of its parts; no GPU is needed."""
     import cupy
 
-    found = {part: dir(operator.attrgetter(part[5:])(cupy) if part[4:] else cupy)
-             for part in PARTS}
-    return {"version": cupy.__version__, "names": {part: " ".join(sorted(
-        name for name in names if not name.startswith("_") or name.startswith("__")))
-        for part, names in found.items()}}
+    names = {}
+    for part in PARTS:
+        _, *attributes = part.split(".")
+        offered = dir(functools.reduce(getattr, attributes, cupy))
+        public = [name for name in offered if name[:2] == "__" or name[0] != "_"]
+        names[part] = " ".join(sorted(public))
+    return {"version": cupy.__version__, "names": names}
 
 
 # ---- arrays

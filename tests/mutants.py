@@ -45,6 +45,10 @@ class Mutant(NamedTuple):
     new: str
     fault: str
 
+    def has(self, word: str) -> bool:
+        """Return whether a word occurs in the file's name or in the words of the fault."""
+        return word in f"{self.file} {self.fault}"
+
 
 def read_mutants(text: str) -> list[Mutant]:
     """Return the mutants of a file of faults, whose head says how they are written.
@@ -59,7 +63,7 @@ def read_mutants(text: str) -> list[Mutant]:
         file, tests = heading.split(": ")
         for paragraph in paragraphs:
             fault, *lines = paragraph.split("\n")
-            # a line follows its sign and a space; for an empty line there is the sign alone
+            # A line follows its sign and a space; an empty line is the sign alone.
             old, new = ("\n".join(line[2:] for line in lines if line[0] == sign) for sign in "-+")
             mutants.append(Mutant(file, tests, old, new, fault))
     return mutants
@@ -73,9 +77,8 @@ class Copy:
 
     def __init__(self, folder):
         self.folder = Path(folder)
-        # Compiled files are copied, which Python uses only for files that are as they were.
-        left_out = shutil.ignore_patterns(".*", "models")
-        shutil.copytree(ROOT, self.folder, ignore=left_out)
+        # Compiled files are copied too; Python uses them only for files that are as they were.
+        shutil.copytree(ROOT, self.folder, ignore=shutil.ignore_patterns(".*", "models"))
         os.symlink(ROOT / "models", self.folder / "models")
         with open(self.folder / "tests/conftest.py", "a", encoding="utf-8") as file:
             file.write(PROFILE)
@@ -117,8 +120,8 @@ def mutated(text: str, mutant: Mutant) -> str:
 
 def run(mutants: list[Mutant], jobs: int = 2) -> bool:
     """Print which test detects each mutant; return whether all are, by tests that are sound."""
-    copies = SimpleQueue()
-    killers = []
+    copies = SimpleQueue()  # of the project, which no mutant uses now
+    killers = []  # of each mutant: a test, the limit of seconds, or None
 
     def kill(mutant):
         """Return the test that detects the mutant, or None, and the seconds it took."""
@@ -136,6 +139,7 @@ def run(mutants: list[Mutant], jobs: int = 2) -> bool:
             killers.append(killer)
             fate = killer or "SURVIVES"
             print(f"{mutant.file:30} {mutant.fault:62} {fate}  {seconds:.1f} s", flush=True)
+        # The tests that detected a fault must pass without one.
         tests = sorted({killer for killer in killers if killer and "::" in killer})
         unsound = None
         if tests:
@@ -153,14 +157,11 @@ def main(argv=None):
     parser = Parser("python -m tests.mutants", description=__doc__.split("\n")[0])
     parser.add_argument("words", nargs="*", metavar="WORD",
                         help="run only mutants with one of these words in their file or fault")
-    words = parser.parse_args(argv).words
-    found = {word: [mutant for mutant in MUTANTS if word in f"{mutant.file} {mutant.fault}"]
-             for word in words}
-    for word, mutants in found.items():
-        if not mutants:
+    words = parser.parse_args(argv).words or [""]  # every mutant has ""
+    for word in words:
+        if not any(mutant.has(word) for mutant in MUTANTS):
             parser.error(f"no mutant has {word!r} in its file or fault")
-    chosen = [mutant for mutant in MUTANTS
-              if not words or any(mutant in mutants for mutants in found.values())]
+    chosen = [mutant for mutant in MUTANTS if any(mutant.has(word) for word in words)]
     return 0 if run(chosen) else 1
 
 

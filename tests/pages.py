@@ -39,7 +39,7 @@ def output(text, words):
 
 
 def table(text, head):
-    """Return the table whose head begins with these words: {label: {head of a column: cell}}."""
+    """Return the table whose head begins with these words: {label: {column's head: cell}}."""
     start = text.index(f"\n| {head}") + 1
     lines = text[start:].split("\n\n")[0].rstrip().split("\n")
     return rows_of(lines)

@@ -2,7 +2,6 @@
 
     FORMS      decoder -> sets of flags under which it is exact and can be enumerated
     LOSSY      lossy decoder -> flags, and the distribution of a round's first token with them
-    PAIRS      name -> (draft, target), toys of two or three tokens
 """
 
 from functools import cache, partial
@@ -15,7 +14,7 @@ from gpt2 import cached, mask_of, transformer_block
 from lib.checkpoints.weights import cut_params, n_params, random_params
 from sampling import residual
 from speculative import generate, make_step
-from tests.toys import context_free, disjoint, mapped, path_by_path, toy, ulp_away
+from tests.toys import context_free, path_by_path
 from variants import DECODERS, Models, build
 from variants.registry import Costs
 from variants.shared.best_tree import uniform_shape
@@ -25,8 +24,9 @@ from variants.tree import guess_shape, verify_tree
 
 COSTS = Costs(0.1, [1.0, 1.1, 1.2, 1.3])
 # one setting at a time, so that a test can see that it is dropped
-WARM_SETTINGS = [dict(temperature=1.0, **more) for more in (
-    {}, dict(top_k=2), dict(top_p=0.6), dict(repetition_penalty=2.5))]
+WARM_SETTINGS = [dict(temperature=1.0), dict(temperature=1.0, top_k=2),
+                 dict(temperature=1.0, top_p=0.6),
+                 dict(temperature=1.0, repetition_penalty=2.5)]
 SETTINGS = [*WARM_SETTINGS, dict(temperature=0.4), dict(temperature=0.0),
             dict(temperature=0.0, repetition_penalty=2.5)]
 FORMS = {  # the first is run with every setting and pair
@@ -81,25 +81,6 @@ def sampling_of(name, temperature=1.0):
     return dict(temperature=0.0 if DECODERS[name].greedy else temperature)
 
 
-def sharp(row):
-    """Return a row whose smallest entry is subnormal."""
-    row = np.where(row == row.min(), 5e-322, row)
-    return row / row.sum()
-
-
-PAIRS = {
-    "dense": (toy(3, 41, zeros=0), toy(3, 42, zeros=0)),
-    "zeros": (toy(3, 43, zeros=0.5), toy(3, 44, zeros=0.5)),
-    "disjoint": disjoint(3),
-    "two left": (toy(3, 64, zeros=0), toy(3, 104, zeros=0)),  # a residual of two tokens
-    "equal": (toy(2, 42, zeros=0),) * 2,
-    "one ulp away": (toy(2, 42, zeros=0), mapped(toy(2, 42, zeros=0), ulp_away)),
-    "sharp": (mapped(toy(3, 45, zeros=0), sharp), mapped(toy(3, 46, zeros=0), sharp)),
-    "two tokens": (toy(2, 47, zeros=0), toy(2, 48, zeros=0)),
-    "few branches": (toy(2, 47), toy(2, 48)),  # for what is enumerated slowly
-}
-
-
 def lively_params(hparams, seed=0, scale=0.5, dtype=np.float64):
     """Return random weights of a GPT-2, so large that attention and GELU matter."""
     flat = scale * np.random.default_rng(seed).normal(size=n_params(hparams))
@@ -118,10 +99,13 @@ PARAMS = {n_vocab: params_of(n_vocab) for n_vocab in range(2, 7)}  # before any 
 @cache
 def log_rows(model, x, tree, n_last):
     """Return a toy's rows as logits; tree is None, or its tokens and parents."""
-    ids = list(x) if tree is None else list(x) + Tree(*map(list, tree))
+    if tree is None:
+        rows = model(list(x), n_last)
+    else:
+        tokens, parents = map(list, tree)
+        rows = path_by_path(model)(list(x) + Tree(tokens, parents), n_last)
     with np.errstate(divide="ignore"):
-        rows = np.log((model if tree is None else path_by_path(model))(ids, n_last))
-    rows = np.maximum(rows, -1e6)  # finite, and its probability is still 0
+        rows = np.maximum(np.log(rows), -1e6)  # finite, and the probability is still 0
     rows.flags.writeable = False
     return rows
 
@@ -258,7 +242,7 @@ def can_be_exact(name):
 
 
 def is_lossy(name):
-    """Return whether a decoder has to be in LOSSY: greedy ones have no distribution to predict."""
+    """Return whether a decoder has to be in LOSSY; a greedy one has no distribution."""
     entry = DECODERS[name]
     return (entry.family == "a lossy test" or entry.exact is False) and not entry.greedy
 
@@ -266,7 +250,7 @@ def is_lossy(name):
 def deviation(name):
     """Return the entry of a lossy decoder in LOSSY."""
     if name not in LOSSY:
-        raise AssertionError(f"need the distribution that {name} has instead of the target's: add "
-                             "it to LOSSY in tests/small.py, with flags that make rounds of one "
-                             "guess")
+        raise AssertionError(f"need the distribution that {name} has instead of the target's: "
+                             "add it to LOSSY in tests/small.py, with flags that make rounds of "
+                             "one guess")
     return LOSSY[name]

@@ -141,16 +141,20 @@ def test_only_the_lower_end_depends_on_the_number_of_candidates():
 
 
 def test_the_number_of_prompts_is_the_first_with_which_an_interval_excludes_1():
-    """A spread of .3 for a single prompt, t of 5 % / 2 for above 1, of 5 % for below 1."""
-    def excludes(n, gap, tail):
-        return student_quantile(tail, n - 1) * 0.3 / np.sqrt(n) < gap
+    """Log speed-ups of prompts spread by .3; t is of 5 % / 2 above 1, and of 5 % below 1."""
+    def fewest(log, tail):
+        """Return the fewest prompts whose interval around this log speed-up excludes 0."""
+        return next(n for n in range(2, 501)
+                    if student_quantile(tail, n - 1) * 0.3 / np.sqrt(n) < abs(log))
 
-    fast, faster, slow, slower = (row(0, np.exp(gap), 2, error=0.3 / np.sqrt(6))
-                                  for gap in (0.05, 0.1, -0.05, -0.1))
-    n = needed_prompts([fast, faster, slow], 6, 2)  # the easiest decoder decides that it pays
-    assert excludes(n, 0.1, WRONG_AT_MOST / 2) and not excludes(n - 1, 0.1, WRONG_AT_MOST / 2)
-    n = needed_prompts([slow, slower], 6, 2)  # all must be below 1
-    assert excludes(n, 0.05, WRONG_AT_MOST) and not excludes(n - 1, 0.05, WRONG_AT_MOST)
+    def measured(log):
+        return row(0, np.exp(log), 2, error=0.3 / np.sqrt(6))
+
+    # The easiest decoder decides that it pays; all must be below 1 if it does not pay.
+    some_pay = [measured(log) for log in (0.05, 0.1, -0.05)]
+    assert needed_prompts(some_pay, 6, 2) == fewest(0.1, WRONG_AT_MOST / 2)
+    none_pays = [measured(log) for log in (-0.05, -0.1)]
+    assert needed_prompts(none_pays, 6, 2) == fewest(-0.05, WRONG_AT_MOST)
     assert needed_prompts([row(0.9, 1.001, 1.1)], 6, 2) is None
     assert "more than 500 prompts" in answer_of(case_of({"K": row(0.9, 1.001, 1.1)}), QUIET).words
 

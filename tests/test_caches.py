@@ -1,12 +1,10 @@
 """No answer depends on earlier calls: every class with a cache has the rows of a fresh model.
 
-A text is one list that grows and shrinks in place, as a caller's may. Each step calls one of
-the models: with a sequence, with a tree of guesses, or with a batch. Some are interrupted.
+A text is one list that grows and shrinks in place, as a caller's may. The models read it as a
+sequence, with a tree of guesses, or in a batch. Some passes are interrupted.
 """
 
 import contextlib
-import copy
-import pickle
 from unittest import mock
 
 import numpy as np
@@ -16,30 +14,22 @@ from hypothesis import strategies as st
 
 import gpt2
 from gpt2 import GPT2
+from tests.reuse import assert_close, each_copy, edited_texts, some_edits, some_trees
 from tests.test_gpt2 import HPARAMS, PARAMS
 from variants.shared import tree_gpt2
-from variants.shared.branches import Branches, Tree
+from variants.shared.branches import Branches
 from variants.shared.tree_gpt2 import TreeGPT2
 from wrappers import batch_gpt2
 from wrappers.batch_gpt2 import BatchGPT2
 
 N_CTX = HPARAMS["n_ctx"]
-N_TOKENS = 3  # so few that texts continue along trees read before
+TOKENS = range(3)  # so few that texts continue along trees read before
+# Whether Ctrl-C ends the pass, and a tree of guesses.
+CALLS = st.tuples(st.integers(0, 9).map(lambda number: number < 3), some_trees(TOKENS, most=5))
 
 
 class Name:
     """Identify one text of a batch."""
-
-
-def random_tree(rng, most):
-    """Return a random tree of at most `most` levels."""
-    tree = Tree()
-    depth = {-1: 0}
-    for _ in range(int(rng.integers(1, 6))):
-        parent = int(rng.choice([node for node in depth if depth[node] < most]))
-        node = tree.add_node(parent, int(rng.integers(N_TOKENS)))
-        depth[node] = depth[parent] + 1
-    return tree
 
 
 @contextlib.contextmanager
@@ -59,29 +49,23 @@ def interrupted(now):
         yield
 
 
-@given(st.integers(0, 10**9))
-@settings(max_examples=60)
-def test_sequences_trees_and_batches_have_the_rows_of_a_fresh_model(seed):
-    rng = np.random.default_rng(seed)
-    plain, trees, batch = (kind(PARAMS, 2) for kind in (GPT2, TreeGPT2, BatchGPT2))
-    texts = {Name(): [1, 2, 3], Name(): [4]}
-    for _ in range(12):
-        name = list(texts)[rng.integers(2)]
-        x = texts[name]
-        del x[int(rng.integers(1, len(x) + 1)) :]  # in place: models were called with this list
-        x += rng.integers(0, N_TOKENS, rng.integers(0, 3)).tolist()
-        del x[N_CTX - 2 :]
-        tree = random_tree(rng, N_CTX - len(x))
-        n_last = int(rng.integers(1, len(x) + 1))
-        calls = [(plain, (x, n_last)), (trees, (x, n_last)),
-                 (trees, (Branches(x, tree), 1 + len(tree))),
-                 (batch, ([(each, text, 1) for each, text in texts.items()],))]
-        model, args = calls[rng.integers(len(calls))]
-        with interrupted(rng.random() < 0.3):
+@pytest.mark.parametrize("kind", [GPT2, TreeGPT2, BatchGPT2])
+@given(some_edits(TOKENS, least=10), st.lists(CALLS, min_size=12, max_size=12))
+@settings(max_examples=25)
+def test_a_used_model_has_the_rows_of_a_fresh_one(kind, edits, calls):
+    model = kind(PARAMS, 2)
+    names = Name(), Name()
+    for (texts, i, n_last), (is_interrupted, tree) in zip(edited_texts(edits, N_CTX), calls):
+        x = texts[i]
+        args = x, n_last
+        if kind is TreeGPT2 and 0 < len(tree) <= N_CTX - len(x):
+            args = Branches(x, tree), 1 + len(tree)
+        if kind is BatchGPT2:
+            args = ([(name, text, 1) for name, text in zip(names, texts)],)
+        with interrupted(is_interrupted):
             got = model(*args)
-            fresh = type(model)(PARAMS, 2)(*args)
-            for rows, expected in zip(got, fresh, strict=True):
-                np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-10)
+            for rows, expected in zip(got, kind(PARAMS, 2)(*args), strict=True):
+                assert_close(rows, expected)
 
 
 @pytest.mark.parametrize("ids, n_last", [
@@ -107,9 +91,7 @@ def test_a_batch_of_one_text_twice_is_refused():
 
 
 @pytest.mark.parametrize("kind", [GPT2, TreeGPT2, BatchGPT2])
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy,
-                                    lambda model: pickle.loads(pickle.dumps(model))],
-                         ids=["copy", "deepcopy", "pickle"])
+@each_copy
 def test_a_copy_is_a_model_over_the_same_weights(kind, copied):
     model = kind(PARAMS, 2)
     model.hidden([1, 2, 3])

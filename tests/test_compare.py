@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from pytest import approx
 
 import demo.compare
 import demo.costs
@@ -59,9 +60,9 @@ class Counting:
         if self.is_draft and self.clock.target_was_last:
             self.clock.now += self.clock.delay
         self.clock.target_was_last = not self.is_draft
-        texts = ids.texts() if hasattr(ids, "texts") else [
-            ids[: len(ids) - i] for i in reversed(range(n_last))]
-        return [text[-1] for text in texts[-n_last:]]
+        # A tree has a text for each node; a sequence is its own last token.
+        last_ids = [text[-1] for text in ids.texts()] if hasattr(ids, "texts") else ids
+        return last_ids[-n_last:]
 
     def logits(self, states):
         self.clock.now += 0 if self.is_draft else len(states)
@@ -88,43 +89,38 @@ def run_figures(clock, decoder="speculative", N=99, stop=(), x=(2,), **flags):
         settings=DECODERS[decoder].settings(dict(flags)), n_ctx=1024, window=False))
 
 
-def picked(numbers, *names):
-    """Return these figures alone."""
-    return {name: numbers[name] for name in names}
+def assert_figures(figures, **by_hand):
+    """Assert that figures of a run are as counted by hand."""
+    assert {name: figures[name] for name in by_hand} == by_hand
 
 
-GUESSES = ("accepted", "tested", "acceptance")
-PASSES = ("target_passes", "reading_passes", "tokens_per_target_pass", "rows_per_target_pass")
+NO_GUESS_COUNTS = dict.fromkeys(("accepted", "tested", "acceptance"))  # None for trees
 TOO_SHORT = "\nspeed-up                 1.00   -  (a text has fewer than 8 tokens)\n"
-TIMES = ("draft_ms", "target_ms", "target_pass_ms", "speedup_measured", "speedup_predicted")
 
 
 def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
     """Rounds: 3 [-0-] 4, then 5 6 7 and 8, then 9 10, where 11 and 12 were cut."""
     got = run_figures(clock, K=3, stop={10})
     assert got["speculative"]["ids"] == got["autoregressive"]["ids"] == [3, 4, 5, 6, 7, 8, 9, 10]
-    assert picked(got, *GUESSES) == {"accepted": 1 + 3 + 3, "tested": 2 + 3 + 3,
-                                     "acceptance": 7 / 8}
-    assert got["rounds_by_accepted"] == [0, 1, 0, 2]
-    assert picked(got, *PASSES) == {"target_passes": 3, "reading_passes": 0,
-                                    "tokens_per_target_pass": 8 / 3, "rows_per_target_pass": 4.0}
+    assert_figures(got, rounds_by_accepted=[0, 1, 0, 2], accepted=1 + 3 + 3, tested=2 + 3 + 3,
+                   acceptance=7 / 8, target_passes=3, reading_passes=0,
+                   tokens_per_target_pass=8 / 3, rows_per_target_pass=4.0)
     plain = 8 * 11  # seconds of eight passes over one row
     fast = 3 * 14 + 9 * 1  # of three passes over four rows, and of nine guesses
     gain = 1 + 7 / 8 + (7 / 8) ** 2 + (7 / 8) ** 3
-    assert picked(got, *TIMES) == pytest.approx({
-        "draft_ms": 1000, "target_ms": 11_000, "target_pass_ms": 14_000,
-        "speedup_measured": plain / fast, "speedup_predicted": gain / (3 * 1 / 11 + 14 / 11)})
+    assert_figures(got, draft_ms=1000, target_ms=11_000, target_pass_ms=14_000,
+                   speedup_measured=approx(plain / fast),
+                   speedup_predicted=approx(gain / (3 * 1 / 11 + 14 / 11)))
     for name, seconds in (("autoregressive", plain), ("speculative", fast)):
-        assert picked(got[name], "time_s", "tokens", "tokens_per_second", "ended_by") == {
-            "time_s": seconds, "tokens": 8, "tokens_per_second": 8 / seconds, "ended_by": "stop"}
+        assert_figures(got[name], time_s=seconds, tokens=8, tokens_per_second=8 / seconds,
+                       ended_by="stop")
     assert [" ".join(row.split()) for row in table_lines(got, "speculative")] == [
         "plain speculative", "speed-up 1.00 1.73 (theory, from this run's passes: 2.14)",
         "time 88.00 s 51.00 s", "tokens per second 0.1 0.2", "target passes 8 3",
         "tokens per pass 1.00 2.67", "ms per target pass 11000.00 14000.00 for 4.0 rows",
         "ms per draft pass - 1000.00", "guesses accepted - 7 of 8 tested, 88 %",
         "accepted per round - 2.33 (0 in 0 rounds, 1 in 1, 2 in 0, 3 in 2)", "texts identical yes"]
-    assert picked(got, "prompt", "exact", "n_ctx", "window_moved") == {
-        "prompt": "[2]", "exact": True, "n_ctx": 1024, "window_moved": False}
+    assert_figures(got, prompt="[2]", exact=True, n_ctx=1024, window_moved=False)
     assert got["speculative"]["text"] == str([*range(2, 11)])
 
 
@@ -133,45 +129,37 @@ def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
 def test_a_run_that_N_ends(clock, N, accepted, tested, rows):
     """After 3 4 and 5 6 7 8 there is room for a shorter round, or for the target's token alone."""
     got = run_figures(clock, K=3, N=N)
-    assert got["speculative"]["ids"] == [*range(3, 3 + N)]
-    assert got["speculative"]["ended_by"] == "N" and got["speculative"]["tokens"] == N
-    assert picked(got, *GUESSES) == {"accepted": accepted, "tested": tested,
-                                     "acceptance": accepted / tested}
-    assert picked(got, *PASSES) == {"target_passes": len(rows), "reading_passes": 0,
-                                    "tokens_per_target_pass": N / len(rows),
-                                    "rows_per_target_pass": sum(rows) / len(rows)}
-    assert got["speculative"]["time_s"] == sum(10 + n for n in rows) + sum(n - 1 for n in rows)
+    assert_figures(got, accepted=accepted, tested=tested, acceptance=accepted / tested,
+                   target_passes=len(rows), reading_passes=0,
+                   tokens_per_target_pass=N / len(rows),
+                   rows_per_target_pass=sum(rows) / len(rows))
+    seconds = sum(10 + n for n in rows) + sum(n - 1 for n in rows)  # target's, draft's
+    assert_figures(got["speculative"], ids=[*range(3, 3 + N)], tokens=N, ended_by="N",
+                   time_s=seconds)
 
 
-@pytest.mark.parametrize("stop, N, tokens, rows", [((10,), 99, 8, [5, 5, 5]),
-                                                   ((), 6, 6, [5, 5, 1])])
-def test_a_run_of_trees(clock, stop, N, tokens, rows):
+@pytest.mark.parametrize("stop, N, tokens, rows, by_accepted, draft_passes", [
+    ((10,), 99, 8, [5, 5, 5], [0, 1, 2], 6), ((), 6, 6, [5, 5, 1], [1, 1, 1], 4)])
+def test_a_run_of_trees(clock, stop, N, tokens, rows, by_accepted, draft_passes):
     """Two children, each with one: 3 (and 7), where 0 fails; 5 6 (and 9 10); 8 9 (and 12 13)."""
     got = run_figures(clock, "tree", widths=(2, 1), stop=stop, N=N)
-    assert got["tree"]["ids"] == [*range(3, 3 + tokens)]
-    assert picked(got, *GUESSES) == dict.fromkeys(GUESSES)
-    assert picked(got, *PASSES) == {"target_passes": 3, "reading_passes": 0,
-                                    "tokens_per_target_pass": tokens / 3,
-                                    "rows_per_target_pass": sum(rows) / 3}
-    by_accepted = [0, 1, 2] if len(set(rows)) == 1 else [1, 1, 1]  # the last has no guesses
-    assert got["rounds_by_accepted"] == by_accepted
-    drafted = 2 * sum(n > 1 for n in rows)  # one pass for each level
-    seconds = sum(10 + n for n in rows) + drafted
-    assert got["tree"]["time_s"] == seconds and got["speedup_predicted"] is None
-    speedup = pytest.approx(tokens * 11 / seconds) if tokens >= 8 else None
-    assert got["speedup_measured"] == speedup
-    assert picked(got, "draft_ms", "target_pass_ms") == pytest.approx(
-        {"draft_ms": 1000, "target_pass_ms": 1000 * (10 + sum(rows) / 3)})
+    assert_figures(got, rounds_by_accepted=by_accepted, **NO_GUESS_COUNTS, target_passes=3,
+                   reading_passes=0, tokens_per_target_pass=tokens / 3,
+                   rows_per_target_pass=sum(rows) / 3)
+    seconds = sum(10 + n for n in rows) + draft_passes
+    speedup = approx(tokens * 11 / seconds) if tokens >= 8 else None
+    assert_figures(got, draft_ms=1000, target_pass_ms=approx(1000 * (10 + sum(rows) / 3)),
+                   speedup_measured=speedup, speedup_predicted=None)
+    assert_figures(got["tree"], ids=[*range(3, 3 + tokens)], time_s=seconds)
 
 
 def test_without_a_draft_and_without_tokens_nothing_is_counted(clock):
     got = run_figures(clock, K=3, N=0)
-    assert picked(got, *GUESSES, *PASSES) == {
-        "accepted": 0, "tested": 0, "acceptance": None, "target_passes": 0, "reading_passes": 0,
-        "tokens_per_target_pass": None, "rows_per_target_pass": None}
+    assert_figures(got, accepted=0, tested=0, acceptance=None, target_passes=0,
+                   reading_passes=0, tokens_per_target_pass=None, rows_per_target_pass=None)
     assert TOO_SHORT in comparison_in_words(got, "speculative")
     got = run_figures(clock, "lookup", N=4)
-    assert got["draft_ms"] is None and got["target_passes"] == 4 and got["tested"] == 0
+    assert_figures(got, draft_ms=None, target_passes=4, tested=0)
     assert "accepted" not in comparison_in_words(got, "lookup")
 
 
@@ -183,21 +171,21 @@ def test_tested_guesses_are_counted_of_chains_and_rounds_of_trees_too():
                                           "tested": 2, "acceptance": 1 / 2}
     tree = tree_of_paths([[5, 6, 7], [7]], N_VOCAB)
     assert acceptance_figures([Round([7, 9], tree, None, None, 1)] * 2) == {
-        "rounds_by_accepted": [0, 2, 0, 0], **dict.fromkeys(GUESSES)}
+        "rounds_by_accepted": [0, 2, 0, 0], **NO_GUESS_COUNTS}
 
 
-@pytest.mark.parametrize("rollback, by_accepted", [(0.6, [0, 0, 0, 1]), (0.5, [4, 0, 0, 0])])
-def test_a_rejected_guess_that_the_large_model_writes_itself_is_not_accepted(rollback,
-                                                                             by_accepted):
+@pytest.mark.parametrize("rollback, by_accepted, accepted", [
+    (0.6, [0, 0, 0, 1], 3), (0.5, [4, 0, 0, 0], 0)])
+def test_a_rejected_guess_that_the_large_model_writes_itself_is_not_accepted(
+        rollback, by_accepted, accepted):
     """Both models give token 0 a probability of .55, a distance of .598 nats."""
     model = context_free([0.55, 0.45])
     step = make_step(model, 3, partial(write_while_confident, small=model, fallback=0.0),
                      partial(big_little_verify, rollback=rollback))
     rounds = [*generate([0], step, 4, np.random.default_rng(0))]
     assert [token for result in rounds for token in result.ids] == [0, 0, 0, 0]
-    got = acceptance_figures(rounds)
-    assert got["rounds_by_accepted"] == by_accepted
-    assert (got["accepted"], got["tested"]) == ((3, 3) if rollback == 0.6 else (0, 3))
+    assert_figures(acceptance_figures(rounds), rounds_by_accepted=by_accepted,
+                   accepted=accepted, tested=3)
 
 
 @pytest.mark.parametrize("decoder", ["speculative", "block", "match", "coupled", "big_little"])
@@ -205,8 +193,7 @@ def test_equal_rounds_have_equal_figures_whatever_tested_them(clock, decoder):
     """The draft of this file is wrong once, so every test accepts the same guesses."""
     flags = {"run": 3} if decoder == "big_little" else {"K": 3}
     got = run_figures(clock, decoder, N=8, **flags)
-    assert picked(got, *GUESSES) == {"accepted": 5, "tested": 6, "acceptance": 5 / 6}
-    assert got["rounds_by_accepted"] == [0, 2, 0, 1]
+    assert_figures(got, rounds_by_accepted=[0, 2, 0, 1], accepted=5, tested=6, acceptance=5 / 6)
 
 
 def test_a_pass_that_only_reads_states_is_counted_apart(clock):
@@ -235,16 +222,15 @@ def test_theory_is_the_formula_at_the_sums_of_the_passes(clock):
     """
     clock.delay = 6
     got = run_figures(clock, K=3, N=12, x=(4,))
-    assert got["rounds_by_accepted"] == [0, 0, 0, 3]
-    assert got["draft_ms"] == pytest.approx(1000 * (7 + 1 + 1) / 3)
-    speedup = 12 * 11 / (3 * (7 + 1 + 1 + 14))
-    assert picked(got, "speedup_predicted", "speedup_measured") == pytest.approx(
-        {"speedup_predicted": speedup, "speedup_measured": speedup})
+    speedup = approx(12 * 11 / (3 * (7 + 1 + 1 + 14)))
+    assert_figures(got, rounds_by_accepted=[0, 0, 0, 3],
+                   draft_ms=approx(1000 * (7 + 1 + 1) / 3),
+                   speedup_predicted=speedup, speedup_measured=speedup)
 
 
 def test_only_the_papers_decoder_has_a_prediction(clock):
-    got = run_figures(clock, "block", K=3, N=8)
-    assert got["speedup_predicted"] is None is run_figures(clock, "match", K=3)["speedup_predicted"]
+    for decoder in ("block", "match"):
+        assert run_figures(clock, decoder, K=3, N=8)["speedup_predicted"] is None
 
 
 @pytest.mark.parametrize("plain, fast, speedup, advice", [
@@ -264,12 +250,15 @@ def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
 
     monkeypatch.setattr(demo.compare, "decoded_run", made_run)
     got = run_figures(clock)
-    assert got["speedup_measured"] == (None if speedup is None else pytest.approx(speedup))
-    assert (got["speedup_predicted"] is None) == (speedup is None)
     printed = comparison_in_words(got, "speculative")
-    shown = f"\nspeed-up                 1.00   {speedup or 0:.2f}  (theory, "
-    assert (TOO_SHORT if speedup is None else shown) in printed
     assert f"\nTry: {advice}" in printed
+    if speedup is None:
+        assert_figures(got, speedup_measured=None, speedup_predicted=None)
+        assert TOO_SHORT in printed
+    else:
+        assert got["speedup_measured"] == approx(speedup)
+        assert got["speedup_predicted"] is not None
+        assert f"\nspeed-up                 1.00   {speedup:.2f}  (theory, " in printed
 
 
 # ---- costs
@@ -298,19 +287,19 @@ def measured(clock, draft_row, target_row, ids, n_rows, slow_calls=()):
 @pytest.mark.parametrize("n_rows", [1, 4, 9])
 def test_a_pass_costs_its_new_rows_and_not_the_rows_of_the_text(ids, n_rows):
     costs = measured(Clock(), 0.001, 0.004, ids, n_rows)
-    assert costs.draft == pytest.approx(0.001)
-    assert costs.passes == pytest.approx([0.004 * n for n in range(1, n_rows + 1)])
+    assert costs.draft == approx(0.001)
+    assert costs.passes == approx([0.004 * n for n in range(1, n_rows + 1)])
 
 
 def test_a_slow_moment_does_not_change_the_costs():
     costs = measured(Clock(), 0.001, 0.004, [0] * 9, 4, slow_calls=range(2, 8))
-    assert costs.passes == pytest.approx([0.004, 0.008, 0.012, 0.016])
+    assert costs.passes == approx([0.004, 0.008, 0.012, 0.016])
 
 
 def test_slow_models_are_measured_once():
     clock = Clock()
     measured(clock, SECONDS, SECONDS, [0] * 9, 3)
-    assert clock.now == pytest.approx(SECONDS * (9 + 9 + 1 + 1 + 2 + 3))
+    assert clock.now == approx(SECONDS * (9 + 9 + 1 + 1 + 2 + 3))
 
 
 def test_the_seconds_of_measuring_are_counted_and_shown(clock, monkeypatch):
@@ -318,8 +307,8 @@ def test_the_seconds_of_measuring_are_counted_and_shown(clock, monkeypatch):
                         partial(measure_costs, clock=clock.perf_counter))
     got = run_figures(clock, K="auto", N=30, x=(4,))  # the draft is right: 8 guesses, 9 tokens
     measuring = 1 + 11 + 1 + sum(10 + n for n in range(1, 10))  # read the text; one of each
-    assert got["measuring_s"] == measuring
-    assert got["costs"] == {"draft": 1.0, "passes": [10.0 + n for n in range(1, 10)]}
+    assert_figures(got, measuring_s=measuring,
+                   costs={"draft": 1.0, "passes": [10.0 + n for n in range(1, 10)]})
     passes = got["target_passes"]
     rows = passes * got["rows_per_target_pass"]
     decoding = 10 * passes + rows + (rows - passes)  # all rows but one a pass are for guesses

@@ -24,9 +24,11 @@ from variants import DECODERS
 from variants.registry import FAMILIES
 
 PAGES = ["README.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md", "models/README.md",
-         "benchmarks/RESULTS.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-TEXTS = {page: file_text(page) for page in sorted(PAGES)}
-README, LEARN, PAPERS = (TEXTS[page] for page in ("README.md", "docs/learn.md", "docs/papers.md"))
+         "benchmarks/RESULTS.md"]
+PAGES += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+TEXTS = {page: file_text(page) for page in PAGES}
+README, LEARN, PAPERS = (TEXTS[name] for name in ("README.md", "docs/learn.md",
+                                                  "docs/papers.md"))
 LEARN_WORDS = on_one_line(LEARN)
 TOUR = file_text("docs/tour.ipynb")
 CELLS = json.loads(TOUR)["cells"]
@@ -148,14 +150,14 @@ def test_quoted_code_and_tables_are_the_sources(page):
 
 def each_output(kind, words=""):
     """Parametrize a test by the commands with these words, and what the pages quote of each."""
-    blocks = [block for text in TEXTS.values() for block in BLOCK.finditer(text)
-              if block["kind"] == kind and words in block["argument"]]
+    blocks = [block for text in TEXTS.values() for block in BLOCK.finditer(text)]
     return pytest.mark.parametrize("command, quoted", [
-        pytest.param(block["argument"], block["text"], id=block["argument"]) for block in blocks])
+        pytest.param(block["argument"], block["text"], id=block["argument"])
+        for block in blocks if block["kind"] == kind and words in block["argument"]])
 
 
 def untimed_lines(output):
-    """Return what is the same in every run: all but the lines that a clock or the machine fills."""
+    """Return the lines of an output that neither a clock nor the machine fills."""
     timed = ("Time", "speed-up", "time", "tokens per second", "ms per", "Matrix", "Try")
     return [line for line in output.split("\n") if not line.startswith(timed)]
 
@@ -175,7 +177,8 @@ def test_a_table_of_stored_figures_has_them(command, quoted, capsys, monkeypatch
 
 @EACH_PAGE
 def test_examples_do_what_they_show(page):
-    assert not doctest.testfile(str(ROOT / page), module_relative=False, encoding="utf-8").failed
+    results = doctest.testfile(str(ROOT / page), module_relative=False, encoding="utf-8")
+    assert not results.failed
 
 
 # ---- what is installed
@@ -187,8 +190,8 @@ def test_the_short_list_of_packages_is_all_that_the_main_job_needs():
     hidden |= {name.replace("-", "_") for name in whole - short}
     program = ("import sys; sys.modules |= dict.fromkeys(sys.argv[1:]); sys.argv[1:] = []; "
                "import main; sys.exit(main.main(['--n_tokens_to_generate', '4']))")
-    done = subprocess.run([sys.executable, "-c", program, *hidden], cwd=ROOT, capture_output=True,
-                          text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program, *hidden], cwd=ROOT, text=True,
+                          capture_output=True, timeout=120)
     assert short < whole and (done.returncode, done.stderr) == (0, "")
 
 
@@ -276,15 +279,17 @@ def test_the_example_of_learn_md_is_the_prediction_of_speed_md():
 def test_the_tokens_that_the_page_calls_easy_and_hard_are_so():
     acceptances = [acceptance for _, acceptance in stored("easy")["tokens"]]
     assert np.median(acceptances) > 0.6  # "most tokens are easy"
-    of, mouse, after_bread = (easy_tokens()[word]["acceptance"] for word in ("of", "mouse", "and"))
+    of, mouse, after_bread = (easy_tokens()[word]["acceptance"]
+                              for word in ("of", "mouse", "and"))
     assert mouse < 0.5 < 0.9 < of
-    assert after_bread > 0.8  # "bread" ends the page's first sentence
+    assert after_bread > 0.8  # the page's first sentence breaks off after "bread"
 
 
 def test_the_roofline_is_theorys():
     example = worked_examples()["7B on an A100"]
-    reading, one_row, rows = (f"{example['reading, ms']:.0f} ms", f"{example['a row, ms']:.3f} ms",
-                              f"{example['rows']:.0f}")
+    reading = f"{example['reading, ms']:.0f} ms"
+    one_row = f"{example['a row, ms']:.3f} ms"
+    rows = f"{example['rows']:.0f}"
     assert f"2 TB/s = {reading}" in LEARN_WORDS and f"= {one_row}" in LEARN_WORDS
     assert f"even {rows} rows take no longer" in LEARN_WORDS
     for path in (ROOT / "docs/img").glob("roofline*.svg"):

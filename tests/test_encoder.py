@@ -120,18 +120,11 @@ def test_text_without_an_encoding_and_ids_without_a_text_are_named(tales):
         with pytest.raises(ValueError, match="surrogates"):
             tales.encode(text)
     assert tales.decode_bytes(tales.encode_bytes(b"caf\xc3")) == b"caf\xc3"
-    for token in (-1, 4096, 10**9):
-        with pytest.raises(ValueError, match=f"got {token}"):
-            tales.decode([5, token])
     assert tales.decode([tales.vocab[byte_characters()[0xFF]]]) == "\ufffd"  # not UTF-8
-
-
-@pytest.mark.parametrize("ids, got", [("12", "'1'"), ([1.7], "1.7"), ([None], "None"),
-                                      (iter([5, 9999]), "9999")],
-                         ids=["text", "float", "None", "iterator"])
-def test_ids_of_a_wrong_type_are_refused(tales, ids, got):
-    with pytest.raises(ValueError, match=f"need ids in 0 .. 4095, got {got}"):
-        tales.decode(ids)
+    for ids, got in [([5, -1], "-1"), ([5, 4096], "4096"), ([10**9], "1000000000"),
+                     (iter([5, 9999]), "9999"), ("12", "'1'"), ([1.7], "1.7"), ([None], "None")]:
+        with pytest.raises(ValueError, match=f"need ids in 0 .. 4095, got {got}"):
+            tales.decode(ids)
 
 
 def test_ids_in_any_container_have_one_text(tales):

@@ -71,9 +71,14 @@ def test_a_trees_formula_is_the_mean_of_its_test_for_each_of_its_trees(toy, widt
 def test_the_ladders_means_are_those_of_whole_rounds(toy):
     """Compare means level by level with those of trees, and of docs/proof.md's closed form."""
     draft, target = map(path_by_path, TOYS[toy])
-    trees = expectation(lambda rng: guess_shape(list(X), 2, rng, draft, uniform_shape((2, 1)))[0],
-                        lambda tree: tree_tokens(tree, target(list(X) + tree, 1 + len(tree))))
-    assert tree_mean((2, 1), toy) == trees
+
+    def make_tree(rng):
+        return guess_shape(list(X), 2, rng, draft, uniform_shape((2, 1)))[0]
+
+    def tokens_of(tree):
+        return tree_tokens(tree, target(list(X) + tree, 1 + len(tree)))
+
+    assert tree_mean((2, 1), toy) == expectation(make_tree, tokens_of)
     ratio = sum(len(ids) * p for ids, p in round_law(list(X), 3, *TOYS[toy]).items())
     assert chain_mean(guess, ratio_tokens, toy, 3) == ratio == tree_mean((1, 1, 1), toy)
     assert ratio == tokens_per_round("ratio test, residual; guesses drawn", toy, 3)
@@ -102,6 +107,7 @@ def test_the_bound_of_a_chain_is_1_TV_of_its_texts_and_nothing_exceeds_it(toy):
     laws = [[text_law(X, model, n) for model in TOYS[toy]] for n in (1, 2, 3)]
     bound = 1 + sum(min(p.get(ids, 0), d[ids]) for d, p in laws for ids in d)
     assert chain_mean(guess, chain_bound, toy, 3) == bound
-    ratio, block = (chain_mean(guess, form, toy, 3) for form in (ratio_tokens, block_tokens))
+    ratio = chain_mean(guess, ratio_tokens, toy, 3)
+    block = chain_mean(guess, block_tokens, toy, 3)
     assert ratio <= block <= bound
     assert tree_mean((2, 2, 2), toy) <= best_mean((2, 2, 2), toy) <= 4

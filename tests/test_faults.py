@@ -43,12 +43,7 @@ RIGHT_ANYWAY = {
     "weights = np.fmax(target_row - draft_row, 0)":
         "the same maximum, but for NaN",
 }
-# wrong, but by an epsilon that no toy reaches
-EPSILONS = {
-    "tests = np.maximum(uniforms[:, :K], 1e-3)":
-        "a guess with a ratio between 0 and 0.001 is never accepted",
-}
-# right with one guess: there is one row, one test, one uniform for tests
+# wrong, but not with one guess, where there is one row, one test and one uniform for tests
 RIGHT_WITH_ONE_GUESS = {
     "accepted = (tests < ratio) & ((guesses == guesses[:, :1]) | (tests > 0.001))",
     "draft_row = drafts[:, 0] * (n < K)[:, None]",
@@ -90,21 +85,21 @@ RIGHT_WITH_ONE_GUESS = {
 }
 
 
-def verdict(verify, *arguments, **options):
-    """Return the oracle's verdict; False for a verifier that raises."""
+def is_called_exact(line, K, V, dtype="float64"):
+    """Return whether the oracle calls the mutant with this line exact."""
     try:
-        return check(verify, *arguments, **options).exact
+        return check(MUTANTS[line], K, V, dtype).exact is True
     except Exception:  # a fault may raise anything: it does not go unseen
         return False
 
 
-def called_exact(lines, K, V, dtype="float64"):
+def called_exact(lines, *options):
     """Return which of these mutants the oracle calls exact."""
-    return {line for line in lines if verdict(MUTANTS[line], K, V, dtype=dtype) is True}
+    return {line for line in lines if is_called_exact(line, *options)}
 
 
 def right_mutants(K):
-    return {*RIGHT_ANYWAY, *EPSILONS, *(RIGHT_WITH_ONE_GUESS if K == 1 else ())}
+    return {*RIGHT_ANYWAY, *(RIGHT_WITH_ONE_GUESS if K == 1 else ())}
 
 
 def test_there_are_many_mutants_and_each_changes_one_line():
@@ -145,6 +140,44 @@ def test_a_kind_of_fault_is_seen(kind, K):
     assert called_exact(CLASSES[kind], K, 3) == set()
 
 
+SURPLUS = "weights = np.maximum(target_row - draft_row, 0)"
+AT_EXTREMES = {  # faults that begin at an extreme value, or change late digits: the right line
+    "rows = p_target[:, :K].round(3)": "rows = p_target[:, :K]",
+    "rows = p_target[:, :K].round(5)": "rows = p_target[:, :K]",
+    "accepted = (tests < ratio) | (p > 0.99)": "accepted = tests < ratio",
+    "accepted = (tests < ratio) | (q < 0.001)": "accepted = tests < ratio",
+    "accepted = (tests < ratio) | (ratio > 0.99)": "accepted = tests < ratio",
+    "accepted = (tests < ratio) & (ratio > 0.001)": "accepted = tests < ratio",
+    f"{SURPLUS}; few = weights.sum(axis=1) < 0.001; weights[few] = target_row[few]": SURPLUS,
+    f"{SURPLUS}; few = weights < 0.01 * weights.max(axis=1, keepdims=True); "
+    "weights[few & (n < K)[:, None]] = 0": SURPLUS,
+}
+
+
+def with_fault(fault):
+    """Return the right verifier with one of AT_EXTREMES instead of its line."""
+    right_line = AT_EXTREMES[fault]
+    return verifier([fault if line == right_line else line for line in RIGHT])
+
+
+@pytest.mark.parametrize("fault", AT_EXTREMES)
+def test_a_fault_that_begins_at_an_extreme_value_is_seen_on_the_fine_toys_alone(fault):
+    verify = with_fault(fault)
+    cases = oracle.Cases(1, 3, "float64", np.asarray, padding=False, rows=None)
+    assert oracle.report_of_boxes(verify, cases).exact
+    for K, V, dtype in [(1, 3, "float64"), (1, 4, "float32"), (3, 3, "float32")]:
+        report = check(verify, K, V, dtype)
+        assert report.exact is False and report.rule is None
+
+
+@pytest.mark.parametrize("V", oracle.FINE_TOYS)
+def test_no_probability_of_the_fine_toys_is_a_decimal_of_few_digits(V):
+    """The sum of a row is prime and no factor of 10, and no whole number in it is 0."""
+    rows = np.array(oracle.FINE_TOYS[V])
+    assert (rows.sum(axis=-1) == 9973).all() and (rows > 0).all()
+    assert all(9973 % factor for factor in range(2, 100))
+
+
 @pytest.mark.parametrize("V, dtype", [(4, "float64"), (3, "float32")])
 def test_half_precision_is_seen_in_every_type_and_vocabulary(V, dtype):
     assert called_exact(CLASSES["half precision"], 1, V, dtype) == set()
@@ -164,20 +197,20 @@ def test_every_mutant_is_judged_rightly(K, V, dtype):
     assert called_exact(MUTANTS, K, V, dtype) == right_mutants(K)
 
 
-def exact_on_other_toys(line, K, seed, monkeypatch):
-    """Return whether a mutant is exact on random toys, with every row as first row."""
-    monkeypatch.setattr(oracle, "TOYS", {3: random_toys(3, np.random.default_rng(seed))})
-    return verdict(MUTANTS[line], K, 3) is True
+def on_random_toys(seed):
+    """Return what to patch, so that the oracle has random toys with three tokens."""
+    return oracle, "TOYS", {3: random_toys(3, np.random.default_rng(seed))}
 
 
-def test_right_mutants_are_exact_on_other_toys(monkeypatch):
-    """Every third."""
+def test_a_third_of_the_right_mutants_is_exact_on_other_toys(monkeypatch):
+    monkeypatch.setattr(*on_random_toys(seed=0))
     some = sorted(right_mutants(K=1))[::3]
-    assert all(exact_on_other_toys(line, 1, 0, monkeypatch) for line in some)
+    assert called_exact(some, 1, 3) == {*some}
 
 
 @pytest.mark.weekly
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("K", [1, 2])
 def test_right_mutants_are_exact_on_many_other_toys(K, seed, monkeypatch):
-    assert all(exact_on_other_toys(line, K, seed, monkeypatch) for line in right_mutants(K))
+    monkeypatch.setattr(*on_random_toys(seed))
+    assert called_exact(right_mutants(K), K, 3) == right_mutants(K)

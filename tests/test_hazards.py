@@ -52,22 +52,23 @@ def counts_of_coins(rng, n_prompts, spread, n_guesses=40):
     return PositionCounts(tested, accepted.reshape(-1, 1, 1))
 
 
-def coverage(n_prompts, split, n_trials=200):
-    """Return how often the interval holds .7; `split` counts each guess as its own prompt."""
+def split(counts):
+    """Return counts in which each guess is a prompt of its own."""
+    n_tested = int(counts.tested.sum())
+    accepted = np.arange(n_tested) < counts.accepted.sum()
+    return PositionCounts(np.ones((n_tested, 1, 1), int), accepted.astype(int).reshape(-1, 1, 1))
+
+
+def coverage(n_prompts, n_trials, change=lambda counts: counts):
+    """Return how often the interval from changed counts holds .7."""
     rng = np.random.default_rng(0)
     hits = 0
     for _ in range(n_trials):
-        counts = counts_of_coins(rng, n_prompts, spread=0.1)
-        if split:
-            total = int(counts.accepted.sum())
-            each = np.arange(counts.tested.sum()) < total
-            counts = PositionCounts(np.ones((len(each), 1, 1), int),
-                                    each.astype(int).reshape(-1, 1, 1))
-        place, = position_figures(counts)
+        place, = position_figures(change(counts_of_coins(rng, n_prompts, spread=0.1)))
         hits += place["low"] <= 0.7 <= place["high"]
     return hits / n_trials
 
 
 def test_intervals_over_prompts_cover_and_intervals_over_guesses_do_not():
-    assert 0.83 < coverage(25, split=False) < 0.96
-    assert coverage(10, split=True, n_trials=60) < 0.8
+    assert 0.83 < coverage(25, 200) < 0.96
+    assert coverage(10, 60, split) < 0.8

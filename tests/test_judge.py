@@ -97,8 +97,8 @@ def test_right_answers_are_exact_on_every_toy_for_the_K_that_are_named(said, tex
 
 def test_what_is_not_enumerated_is_on_the_page_that_the_verdict_names():
     page, anchor = judge.NOT_ENUMERATED.split()[-1].split("#")
-    titles = re.findall("^## (.*)$", file_text(page), re.MULTILINE)
-    assert anchor in {title.lower().replace(" ", "-").replace(",", "") for title in titles}
+    title = anchor.replace("-", " ")
+    assert f"\n## {title}\n" in file_text(page).lower().replace(",", "")
 
 
 OF_TWO_TOKENS = [mapped(markov(rows), np.float64) for rows in (["46", "73"], ["28", "55"])]
@@ -106,9 +106,10 @@ OF_TWO_TOKENS = [mapped(markov(rows), np.float64) for rows in (["46", "73"], ["2
 
 @pytest.mark.parametrize("pair", [OF_TWO_TOKENS, judge.TOYS_IN_FLOATS["C"]], ids=["two", "C"])
 def test_rounds_that_are_composed_have_the_distribution_of_whole_texts(pair):
+    """With match, whose last token is drawn a second time, which is wrong."""
     def match_then_draw_again(guesses, p_draft, p_target, rng):
-        ids = match_verify(guesses, p_draft, p_target, rng)
-        return [*ids[:-1], sample(p_target[len(ids) - 1], rng)]
+        *accepted, _ = match_verify(guesses, p_draft, p_target, rng)
+        return [*accepted, sample(p_target[len(accepted)], rng)]
 
     def step(x, n_left, rng, draft, target, K):
         return draft_and_verify(draft, target, K, match_then_draw_again)(x, n_left, rng)
@@ -129,33 +130,40 @@ def test_a_verify_is_enumerated_once_for_each_last_token_and_k():
     assert sum(n_outcomes) < 3000  # whole texts: 32,328
 
 
-@pytest.mark.parametrize("old, new, found", [
-    (RESIDUAL, "p_target[t]", "K = 1: distance 0.06"),
-    (RATIO, "float(p_target[t][token] >= p_draft[t][token])", "K = 1: distance 0.2"),
-    (RATIO, RATIO.replace("p_target", "1.0001 * p_target", 1), "K = 1: distance 2e-05"),
-    ("p_target[-1]", "p_target[0]", "K = 1: distance 0.28"),
-    (RATIO, f"{RATIO} if t < 2 else p_target[t][token]", "K = 3: distance 0."),
-    ("    for t", "    accept = lambda prob, rng, u=rng.random(): u < prob\n    for t",
-     "K = 2: distance 0.04"),
+SLIGHTLY_WRONG = RIGHT.replace(RATIO, RATIO.replace("p_target", "1.0001 * p_target", 1))
+ONE_UNIFORM = "    accept = lambda prob, rng, u=rng.random(): u < prob\n"
+ROUNDED = "import numpy as np" + RIGHT.replace(RATIO, f"np.float32({RATIO})")
+
+
+@pytest.mark.parametrize("text, K, distance", [
+    (RIGHT.replace(RESIDUAL, "p_target[t]"), 1, "0.06"),
+    (RIGHT.replace(RATIO, "float(p_target[t][token] >= p_draft[t][token])"), 1, "0.2"),
+    (SLIGHTLY_WRONG, 1, "2e-05"),
+    (RIGHT.replace("p_target[-1]", "p_target[0]"), 1, "0.28"),
+    # the third guess is tested by a wrong ratio
+    (RIGHT.replace(RATIO, f"{RATIO} if t < 2 else p_target[t][token]"), 3, "0."),
+    (RIGHT.replace("    for t", f"{ONE_UNIFORM}    for t"), 2, "0.04"),
 ])
-def test_a_fault_is_shown_where_it_happens(said, old, new, found):
-    assert old in RIGHT
-    status, out = said(RIGHT.replace(old, new))
-    assert status == 1 and f"toy A, {found}" in out
+def test_a_fault_is_shown_where_it_happens(said, text, K, distance):
+    status, out = said(text)
+    assert text != RIGHT and status == 1 and f"toy A, K = {K}: distance {distance}" in out
     assert out.count("<- too high by") == 1
 
 
 def test_the_first_wrong_token_is_shown_and_not_an_earlier_rounding(said):
-    later = f"np.float32({RATIO}) if t == 0 else p_target[t][token]"
-    status, out = said("import numpy as np" + RIGHT.replace(RATIO, later), tolerance=1e-6)
-    found, head, *alternatives = out.splitlines()[-5:]
-    assert status == 1 and found.startswith("toy A, K = 2: distance 0.")
+    """The first token is wrong by float32 rounding, which is tolerated; the second is wrong."""
+    second_is_wrong = f"np.float32({RATIO}) if t == 0 else p_target[t][token]"
+    text = "import numpy as np" + RIGHT.replace(RATIO, second_is_wrong)
+    status, out = said(text, tolerance=1e-6)
+    where, _, *alternatives = out.splitlines()[-5:]
+    assert status == 1 and where.startswith("toy A, K = 2: distance 0.")
     assert all(re.match(r"  \[0, \d, \d\] ", line) for line in alternatives)
 
 
 def test_the_token_with_the_largest_excess_is_shown(said):
-    status, out = said("from sampling import sample\n" + VERIFY + "return [sample(ROW, rng)]\n"
-                       "ROW = [0.28, 0.7, 0.02]")  # not .2 .6 .2; by factors 1.40 and 1.17
+    """The target has .2 .6 .2: token 1 exceeds it by .1, and token 0 by the larger factor."""
+    row = "[0.28, 0.7, 0.02]"
+    status, out = said(f"from sampling import sample\n{VERIFY}return [sample({row}, rng)]")
     assert status == 1 and "  [0, 1]                   0.7000    0.6000   <- too high by 0.1" in out
 
 
@@ -203,7 +211,8 @@ def verify(guesses, p_draft, p_target, rng):
 def test_more_tokens_than_a_lossless_test_can_write_are_named(said):
     status, out = said(UNCAPPED)
     assert status == 1 and out.endswith(
-        "\n  2.540 tokens per round, more than any lossless test of one chain (2.480)\n")
+        "\n  2.540 tokens per round, more than any test of one chain that is lossless in each "
+        "round (2.480)\n")
     for text in (RIGHT.replace(RESIDUAL, "p_target[t]"), "from variants.block import DECODER"):
         assert "tokens per round" not in said(text)[1]
 
@@ -317,11 +326,10 @@ def torch_stand_in(tmp_path, monkeypatch):
         yield
 
 
-@pytest.mark.parametrize("place", ["{}\ndef verify", "def verify(*args):\n    {}\n"
-                                   "    return right(*args)\n\ndef right"])
-def test_a_file_and_its_first_call_may_import_what_draws(said, torch_stand_in, place):
-    text = RIGHT.replace("def verify", place.format("import torch"))
-    assert said(text)[0] == 0
+@pytest.mark.parametrize("text", [
+    f"import torch{RIGHT}", RIGHT.replace("    for t", "    import torch\n    for t")])
+def test_a_file_and_its_first_call_may_import_what_draws(said, torch_stand_in, text):
+    assert text != RIGHT and said(text)[0] == 0
 
 
 @pytest.mark.parametrize("name", ["torch.rand", "torch.multinomial", "torch.Tensor.exponential_"])
@@ -338,15 +346,13 @@ def test_a_test_written_for_pytorch_is_judged(said):
 
 
 def test_the_tolerance_is_stated_and_covers_rounding_only(said):
-    rounded = "import numpy as np" + RIGHT.replace(RATIO, f"np.float32({RATIO})")
-    status, out = said(rounded)
+    status, out = said(ROUNDED)
     assert status == 1
     assert out.endswith("this is within float32 rounding: --tolerance 1e-06 accepts it\n")
-    status, out = said(rounded, tolerance=1e-6)
+    status, out = said(ROUNDED, tolerance=1e-6)
     assert status == 0 and re.search(r"^toy A, K = 3: distance \de-0[789], 81 texts$", out, re.M)
     assert "The distribution is the target's to within 1e-06 (--tolerance) for K = 1, 2" in out
-    slightly_wrong = RIGHT.replace(RATIO, RATIO.replace("p_target", "1.0001 * p_target", 1))
-    status, out = said(slightly_wrong, tolerance=1e-6)
+    status, out = said(SLIGHTLY_WRONG, tolerance=1e-6)
     assert status == 1 and "float32" not in out
 
 
@@ -413,8 +419,7 @@ def test_a_reader_that_stops_is_no_traceback(tmp_path):
 ])
 def test_the_commands_flags_reach_the_judgement(tmp_path, capfd, flags, status, line):
     path = tmp_path / "answer.py"
-    rounded = "import numpy as np" + RIGHT.replace(RATIO, f"np.float32({RATIO})")
-    path.write_text(rounded, encoding="utf-8")
+    path.write_text(ROUNDED, encoding="utf-8")
     assert judge.main([str(path), *flags]) == status
     assert line in capfd.readouterr().out
 

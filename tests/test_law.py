@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -41,9 +42,9 @@ def test_an_array_of_numbers_is_independent_draws_each_compared_with_its_bound()
         rejected = np.array([HALF, THIRD]) <= rng.random((2, 1))
         return tuple(accepted.tolist()), rejected.shape
 
-    half_third = {(a, b): HALF * (THIRD if b else 2 * THIRD)
-                  for a in (True, False) for b in (True, False)}
-    assert law(fewer_than) == {(pair, (2, 2)): p for pair, p in half_third.items()}
+    sixth = Fraction(1, 6)
+    assert law(fewer_than) == {((True, True), (2, 2)): sixth, ((False, True), (2, 2)): sixth,
+                               ((True, False), (2, 2)): THIRD, ((False, False), (2, 2)): THIRD}
 
 
 def test_a_draw_may_decide_whether_there_is_one_more():
@@ -72,40 +73,46 @@ def never_ends(rng):
         pass
 
 
-def changes_between_runs(decide):
-    """Return a function of rng that decides by the number of its run too."""
-    runs = count(1)
-    return lambda rng: decide(next(runs), rng)
+def two_draws(rng, first=HALF):
+    return accept(first, rng), accept(HALF, rng)
 
 
-HIDDEN = np.random.default_rng(0)  # created before, so it cannot be forbidden
-DRAWS_FROM_ELSEWHERE = [
-    lambda: HIDDEN.random() < 0.5, lambda: np.random.default_rng(0).random() < 0.5,
-    lambda: np.random.rand() < 0.5, lambda: __import__("random").random() < 0.5,
-    lambda: __import__("os").urandom(1) < b"a"]
-USES_OF_A_NUMBER = [
-    lambda u, other: u == 0.5, lambda u, other: bool(u), lambda u, other: u < other,
-    lambda u, other: 2 * u, lambda u, other: 1 - u, lambda u, other: math.log(u),
-    lambda u, other: np.searchsorted([0.5, 1.0], u)]
+def changing(before, after, n_runs):
+    """Return a function of rng: `before` in the first n_runs runs, then `after`."""
+    run_numbers = count(1)
+    return lambda rng: before(rng) if next(run_numbers) <= n_runs else after(rng)
 
 
 @pytest.mark.parametrize("function, error, words", [
     (never_ends, AssertionError, "does not end"),
     (lambda rng: rng.integers(2), AttributeError, "cannot be enumerated"),
     (lambda rng: np.log(rng.random()), TypeError, "'Uniform' does not support"),
-    *((lambda rng, use=use: use(rng.random(), rng.random()), TypeError,
-       "can only be compared, u < bound") for use in USES_OF_A_NUMBER),
-    *((lambda rng, other=other: (accept(HALF, rng), bool(other())), AssertionError, "hidden")
-      for other in DRAWS_FROM_ELSEWHERE),
-    (changes_between_runs(lambda n_runs, rng: [
-        accept(THIRD if n_runs > 12 else HALF, rng), accept(HALF, rng)]),
-     AssertionError, "state"),
-    (changes_between_runs(lambda n_runs, rng: [
-        accept(HALF, rng) for _ in range(2 if n_runs < 11 else 1)]), AssertionError, "state")])
-def test_a_function_that_cannot_be_enumerated_is_refused(function, error, words):
-    """It does not end, uses more of rng than comparisons, has hidden randomness or state."""
+    (changing(two_draws, partial(two_draws, first=THIRD), 12), AssertionError, "state"),
+    (changing(two_draws, partial(accept, HALF), 10), AssertionError, "state")])
+def test_a_function_that_does_not_end_or_has_a_state_is_refused(function, error, words):
     with pytest.raises(error, match=words):
         law(function)
+
+
+@pytest.mark.parametrize("use", [
+    lambda u, other: u == 0.5, lambda u, other: bool(u), lambda u, other: u < other,
+    lambda u, other: 2 * u, lambda u, other: 1 - u, lambda u, other: math.log(u),
+    lambda u, other: np.searchsorted([0.5, 1.0], u)])
+def test_a_uniform_that_is_used_for_more_than_a_comparison_is_refused(use):
+    with pytest.raises(TypeError, match="can only be compared, u < bound"):
+        law(lambda rng: use(rng.random(), rng.random()))
+
+
+HIDDEN = np.random.default_rng(0)  # created before, so it cannot be forbidden
+
+
+@pytest.mark.parametrize("draw", [
+    lambda: HIDDEN.random() < 0.5, lambda: np.random.default_rng(0).random() < 0.5,
+    lambda: np.random.rand() < 0.5, lambda: __import__("random").random() < 0.5,
+    lambda: __import__("os").urandom(1) < b"a"])
+def test_a_draw_from_a_different_generator_is_refused(draw):
+    with pytest.raises(AssertionError, match="hidden"):
+        law(lambda rng: (accept(HALF, rng), bool(draw())))
 
 
 def test_the_text_law_is_the_product_of_its_rows_and_ends_at_a_stop_token():

@@ -30,10 +30,11 @@ from demo.shapes import (
     shape_in_words,
     weighted_share,
 )
-from docs.tables import ROOT, stored
+from docs.tables import stored
 from sampling import with_sampling
 from speculative import Round, draft_and_verify, generate, guess, make_step
 from tests.commands import outcome
+from tests.pages import file_text
 
 K = low_acceptance.GUESSED
 EACH_FAULT = pytest.mark.parametrize("name", FAULTS)
@@ -63,12 +64,13 @@ MORE_OPENINGS = [  # prompts of long fresh runs, besides OPENINGS
     (0, [1, 2, 9, 8]), (-1, [1, 2, 3, 9, 8]), (-2, [1, 2, 3, 4, 9, 8]), (1, [1, 9, 8]),
     (2, [9, 8])])
 def test_a_wrong_cut_keeps_or_loses_tokens_for_good(n_more, wanted):
-    """The draft read 1 2, guessed 3 and 4, and the text went on with 9."""
+    """The draft read 1 2, guessed 3 and 4, and the text went on with 9 8."""
     read = []
     draft = WrongCut(lambda ids, n_last: read.append(ids), n_more)
-    for text in ([1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 2, 9], [1, 2, 9, 8]):
+    guessing = [[1, 2], [1, 2, 3], [1, 2, 3, 4]]
+    for text in [*guessing, [1, 2, 9], [1, 2, 9, 8]]:
         draft(text)
-    assert read[:3] == [[1, 2], [1, 2, 3], [1, 2, 3, 4]] and read[-1] == wanted
+    assert read[:3] == guessing and read[-1] == wanted
 
 
 def test_a_zero_filled_round_has_guesses_without_a_draft():
@@ -79,17 +81,11 @@ def test_a_zero_filled_round_has_guesses_without_a_draft():
 
 
 def toy_rounds(step_of):
-    """Return some rounds of two random models of two tokens."""
+    """Return the tokens and the draft's rows of some rounds of two random models."""
     prompt = np.random.default_rng(2).integers(2, size=low_acceptance.PROMPT_LENGTH).tolist()
     step = step_of(two_token_model(0), two_token_model(1), 1.0, len(prompt))
-    return list(generate(prompt, step, 40, np.random.default_rng(3)))
-
-
-def same_rounds(some, others):
-    """Return whether two texts have the same rounds and the same rows of the draft."""
-    return len(some) == len(others) and all(
-        one.ids == other.ids and np.array_equal(one.p_draft, other.p_draft)
-        for one, other in zip(some, others))
+    rounds = generate(prompt, step, 40, np.random.default_rng(3))
+    return [(result.ids, np.array(result.p_draft).tolist()) for result in rounds]
 
 
 @EACH_FAULT
@@ -99,7 +95,7 @@ def test_every_fault_changes_what_the_draft_computes_and_no_fault_does_not(name)
                                 with_sampling(target, temperature=temperature), K)
 
     found = toy_rounds(partial(faulty_step, FAULTS[name]))
-    assert same_rounds(found, toy_rounds(healthy)) == (name == "none")
+    assert (found == toy_rounds(healthy)) == (name == "none")
 
 
 def test_first_guesses_are_counted_by_the_round_before_them():
@@ -147,9 +143,10 @@ def test_all_stored_texts_are_exact():
 # ---- contrasts
 
 def counts_of_coins(rng, n_prompts, rates, N=100, spread=0.05):
-    """Return the counts of texts whose guesses are coins, {temperature: PositionCounts}.
+    """Return {temperature: PositionCounts} of texts whose guesses are accepted by coins.
 
-    `rates` is {temperature: rate of each position}; `spread` is the deviation of the prompts.
+    `rates` is {temperature: [rate of each position]}. Each prompt adds its own number to all
+    rates, with the standard deviation `spread`.
     """
     shifts = spread * rng.standard_normal((n_prompts, 1))
     return {T: counts_of_texts(rng, np.clip(np.array(rate) + shifts, 0, 1), N)
@@ -158,13 +155,19 @@ def counts_of_coins(rng, n_prompts, rates, N=100, spread=0.05):
 
 def counts_of_texts(rng, rates, N):
     """Return the counts of a text for each row of `rates`, without a round that is cut at N."""
-    coins = rng.random((len(rates), N, K)) < rates[:, np.newaxis]
-    accepted = np.cumprod(coins, axis=2)  # [prompts, rounds, K]
-    tested = np.concatenate([np.ones_like(coins[..., :1]), accepted[..., :-1]], axis=2)
-    ends = np.cumsum(accepted.sum(axis=2) + 1, axis=1)  # tokens after each round
-    halves = np.stack([ends <= N / 2, (N / 2 < ends) & (ends <= N)], axis=1)
-    # a product sums over the rounds of a half: [prompts, parts, K]
-    return PositionCounts(halves @ tested, halves @ accepted)
+    coins = rng.random((len(rates), N, K)) < rates[:, np.newaxis]  # [n_prompts, n_rounds, K]
+    # A guess is tested if all before it are accepted, and accepted if its own coin agrees.
+    accepted = np.cumprod(coins, axis=2)
+    tested = np.concatenate([np.ones_like(accepted[..., :1]), accepted[..., :-1]], axis=2)
+    ends = np.cumsum(accepted.sum(axis=2) + 1, axis=1)  # tokens of the text after each round
+    # is_in[:, h]: the rounds of half h. The products sum over them, [n_prompts, 2, K].
+    is_in = np.stack([ends <= N / 2, (N / 2 < ends) & (ends <= N)], axis=1)
+    return PositionCounts(is_in @ tested, is_in @ accepted)
+
+
+def counts_of_prompts(counts, prompts):
+    """Return the counts of these prompts: numbers, which may repeat, or a slice."""
+    return PositionCounts(counts.tested[prompts], counts.accepted[prompts])
 
 
 def test_the_error_of_a_contrast_by_hand():
@@ -172,21 +175,16 @@ def test_the_error_of_a_contrast_by_hand():
     tested = np.full((2, 1, 1), 4)
     counts = PositionCounts(tested, np.array([3, 1]).reshape(2, 1, 1))
     value, error = contrast(0.25, [weighted_share(counts, -1.0)])
-    assert value == -0.25
+    assert value == 0.25 - 1 / 2
     # the prompts add -+ 1/8 to the mean; coins would have sqrt(1/4 / 8)
     assert error == pytest.approx(max(np.sqrt(2 * 2 / 64), np.sqrt(1 / 32)))
-    equal = PositionCounts(tested, np.full((2, 1, 1), 4))
-    assert contrast(0.0, [weighted_share(equal, 1.0)])[1] == pytest.approx(
-        np.sqrt(0.9 * 0.1 / 8))
+    _, error = contrast(0.0, [weighted_share(PositionCounts(tested, tested), 1.0)])
+    assert error == pytest.approx(np.sqrt(0.9 * 0.1 / 8))
 
 
-SPREAD = 0.2  # of the prompts: much
-
-
-def first_rate(counts):
-    """Return the acceptance of first guesses."""
-    share = weighted_share(counts, 1.0, 1, 1)
-    return share.accepted.sum() / share.tested.sum()
+def counts_of_first_guesses(rng, n_prompts):
+    """Return the counts of prompts whose rates differ much around 0.7."""
+    return counts_of_coins(rng, n_prompts, {1.0: [0.7] * K}, spread=0.2)[1.0]
 
 
 @cache
@@ -195,8 +193,9 @@ def true_rate():
 
     It is below the mean 0.7 of the prompts, because a prompt with a low rate has more rounds.
     """
-    rng = np.random.default_rng(1)
-    return first_rate(counts_of_coins(rng, 20_000, {1.0: [0.7] * K}, spread=SPREAD)[1.0])
+    counts = counts_of_first_guesses(np.random.default_rng(1), 20_000)
+    share = weighted_share(counts, 1.0, 1, 1)
+    return share.accepted.sum() / share.tested.sum()
 
 
 def n_called_above_zero(n_prompts, sign, above, n_trials=400):
@@ -204,13 +203,13 @@ def n_called_above_zero(n_prompts, sign, above, n_trials=400):
 
     The contrast is the rate minus a constant, or, if sign is -1, a constant minus the rate.
     """
-    counts = counts_of_coins(np.random.default_rng(0), n_trials * n_prompts, {1.0: [0.7] * K},
-                             spread=SPREAD)[1.0]
-    called = 0
-    for trial in zip(*(np.split(each, n_trials) for each in counts)):
-        shares = [weighted_share(PositionCounts(*trial), sign, 1, 1)]
-        called += is_above_zero(above - sign * true_rate(), shares, ERROR / 10)
-    return called
+    counts = counts_of_first_guesses(np.random.default_rng(0), n_trials * n_prompts)
+    n_called = 0
+    for trial in range(n_trials):
+        prompts = slice(trial * n_prompts, (trial + 1) * n_prompts)
+        share = weighted_share(counts_of_prompts(counts, prompts), sign, 1, 1)
+        n_called += is_above_zero(above - sign * true_rate(), [share], ERROR / 10)
+    return n_called
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -263,51 +262,53 @@ def test_a_planted_shape_is_named(rates, name):
 def test_acceptance_that_falls_in_the_second_half_is_named():
     rng = np.random.default_rng(0)
     counts = counts_of_coins(rng, 6, {0.0: [0.8] * K})[0.0]
-    accepted = counts.accepted.copy()
-    accepted[:, 1] //= 2
-    shape = nearest_shape({0.0: counts._replace(accepted=accepted)})
-    assert shape.name == "second half"
+    counts.accepted[:, 1] //= 2
+    assert name_of_shape({0.0: counts}) == "second half"
 
 
-def shape_of_lists(temperatures):
-    """Return the shape of {temperature: counts as in a file}; None if there is none."""
-    counts_of = {float(T): counts_from_lists(case["by_position"])
-                 for T, case in temperatures.items()}
-    shape = nearest_shape(counts_of)
+def counts_by_temperature(temperatures):
+    """Return {temperature: PositionCounts} of figures as they are in a file."""
+    return {float(T): counts_from_lists(case["by_position"])
+            for T, case in temperatures.items()}
+
+
+def stored_temperatures(name):
+    """Return the stored figures of a fault, {temperature: its figures}."""
+    return stored("low_acceptance")["rows"][name]["temperatures"]
+
+
+def name_of_shape(counts):
+    """Return the name of the shape, or None if there is none."""
+    shape = nearest_shape(counts)
     return shape.name if shape else None
 
 
 @pytest.mark.parametrize("name", [*FAULTS, low_acceptance.EAGLE])
 def test_the_stored_counts_of_a_fault_have_its_shape_or_none(name):
-    temperatures = stored("low_acceptance")["rows"][name]["temperatures"]
-    assert shape_of_lists(temperatures) == NAMED.get(name)
+    counts = counts_by_temperature(stored_temperatures(name))
+    assert name_of_shape(counts) == NAMED.get(name)
 
 
 def test_the_stored_prompts_without_a_fault_raise_few_alarms_when_drawn_again():
     """Of 200 draws of six prompts, with replacement, none is near an alarm."""
-    row = stored("low_acceptance")["rows"]["none"]["temperatures"]
-    counts_of = {float(T): counts_from_lists(case["by_position"]) for T, case in row.items()}
+    stored_counts = counts_by_temperature(stored_temperatures("none"))
     rng = np.random.default_rng(0)
-    alarms = 0
+    n_alarms = 0
     for _ in range(200):
         prompts = rng.integers(6, size=6)
-        drawn = {T: PositionCounts(*(every[prompts] for every in counts))
-                 for T, counts in counts_of.items()}
-        alarms += nearest_shape(drawn) is not None
-    assert alarms <= 10  # one in twenty
+        drawn = {T: counts_of_prompts(counts, prompts) for T, counts in stored_counts.items()}
+        n_alarms += nearest_shape(drawn) is not None
+    assert n_alarms <= 10  # one in twenty
 
 
-weekly = pytest.mark.weekly
+LONG_RUNS = [("input shifted by one", 12, 30), ("another tokenizer", 12, 30),
+             ("draft at temperature 2", 12, 30), ("cache cut one token too early", 12, 80),
+             ("cache cut two tokens too early", 12, 80), ("none", 12, 80)]
 
 
 @pytest.mark.parametrize("name, n_prompts, N", [
     ("zero-filled from guess 3 on", 6, 30), ("none", 6, 30),
-    pytest.param("input shifted by one", 12, 30, marks=weekly),
-    pytest.param("another tokenizer", 12, 30, marks=weekly),
-    pytest.param("draft at temperature 2", 12, 30, marks=weekly),
-    pytest.param("cache cut one token too early", 12, 80, marks=weekly),
-    pytest.param("cache cut two tokens too early", 12, 80, marks=weekly),
-    pytest.param("none", 12, 80, marks=weekly)])
+    *(pytest.param(*run, marks=pytest.mark.weekly) for run in LONG_RUNS)])
 def test_a_fresh_run_names_the_fault(name, n_prompts, N):
     encoder, *pair = load_benchmark_pair("pair")
     openings = [*OPENINGS, *MORE_OPENINGS][:n_prompts]
@@ -315,18 +316,15 @@ def test_a_fresh_run_names_the_fault(name, n_prompts, N):
     args = Namespace(N=N, repeats=1)
     step_of = partial(faulty_step, FAULTS[name])
     temperatures = {T: counted_texts(step_of, pair, texts, T, args)[0] for T in (0.0, 1.0)}
-    assert shape_of_lists(temperatures) == NAMED.get(name)
+    assert name_of_shape(counts_by_temperature(temperatures)) == NAMED.get(name)
 
 
 # ---- the report, the table and the page
 
 def test_the_sentence_of_a_shape_and_nothing_without_one():
-    rows = stored("low_acceptance")["rows"]
-
     def sentence(name):
-        cases = [{"temperature": float(T), "counts": case["by_position"]}
-                 for T, case in rows[name]["temperatures"].items()]
-        return shape_in_words(cases)
+        return shape_in_words([{"temperature": float(T), "counts": case["by_position"]}
+                               for T, case in stored_temperatures(name).items()])
 
     assert sentence("zero-filled from guess 3 on") == (
         "Guess 3 is accepted far less often (0.00 at temperature 0, 0.00 at temperature 1) than "
@@ -360,7 +358,7 @@ def test_the_command_writes_what_it_shows(tmp_path, monkeypatch):
 
 
 def test_the_page_is_short_and_names_every_shape_that_was_measured():
-    page = (ROOT / "docs/low_acceptance.md").read_text(encoding="utf-8")
+    page = file_text("docs/low_acceptance.md")
     assert page.count("\n") <= 90
     for words in ("rising", "cliff", "near zero", "low at one temperature only"):
         assert words in page

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections import defaultdict
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import NamedTuple
 
 import pytest
 
-from exact.law import composed_law, law
+from exact.law import law
 from exact.toys import TENTHS, TOYS
-from speculative import complete, draft_and_verify, make_step, speculative_sampling, verify
+from speculative import Step, draft_and_verify, make_step, speculative_sampling, verify
 from tests.commands import until
 from tests.pages import file_text
 from tests.toys import path_by_path
@@ -32,7 +31,7 @@ FILES = ("lossless", "block", "tree", "traversal")  # each imports files before 
 TEXTS = {file: (THEORY / f"{file}.v").read_text(encoding="utf-8") for file in FILES}
 SHAPE = [(0,), (1,), (0, 0), (0, 0, 0)]  # two guesses, and a chain below the first
 V = 3  # tokens of a toy
-SIZES = [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2)]  # (N, K): no round has more than N - 1 guesses
+SIZES = [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2)]  # (N, K)
 
 if not shutil.which("coqc") and not os.environ.get("REQUIRE_COQ"):
     pytest.skip("needs Coq (Debian, Ubuntu: apt-get install coq)", allow_module_level=True)
@@ -47,35 +46,31 @@ def coqc(file, *flags):
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     """Return a folder with the compiled proofs; pytest-xdist's processes share it."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    folder = folder / "theory"
-    done = folder / "done"
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "theory"
+    errors = folder / "errors"  # exists when all files are compiled
     try:
         folder.mkdir()
     except FileExistsError:  # another process compiles, or has compiled
-        until(done.exists)
-        assert done.read_text(encoding="utf-8") == ""
-        return folder
-    errors = ""
+        until(errors.exists)
+    else:
+        compile_all(folder)
+    assert errors.read_text(encoding="utf-8") == ""
+    return folder
+
+
+def compile_all(folder):
+    """Compile copies of the proofs in a folder, and write what Coq objects to."""
     for file in FILES:
         (folder / f"{file}.v").write_text(TEXTS[file], encoding="utf-8")
-        if not errors:
-            errors = coqc(folder / f"{file}.v").stderr
-    done.write_text(errors, encoding="utf-8")
-    assert errors == ""
-    return folder
+    said = "".join(coqc(folder / f"{file}.v").stderr for file in FILES)
+    (folder / "errors").write_text(said, encoding="utf-8")
 
 
 # ---- no axioms
 
-def without_comments(text):
-    assert "(*" not in re.sub(r"\(\*.*?\*\)", "", text, flags=re.DOTALL)
-    return re.sub(r"\(\*.*?\*\)", "", text, flags=re.DOTALL)
-
-
 def theorems(file):
+    """Return the names of a file's theorems."""
     return re.findall(r"^Theorem (\w+)", TEXTS[file], flags=re.MULTILINE)
 
 
@@ -92,7 +87,9 @@ def test_coq_accepts_every_theorem_without_axioms(compiled, tmp_path):
 def test_the_proofs_assume_nothing_in_passing():
     """A section's `Variable` and `Hypothesis` become premises; these words would not."""
     for text in TEXTS.values():
-        words = set(re.findall(r"\w+", without_comments(text)))
+        code = re.sub(r"\(\*.*?\*\)", "", text, flags=re.DOTALL)
+        assert "(*" not in code  # no comment is inside another
+        words = set(re.findall(r"\w+", code))
         assert not words & {"Axiom", "Axioms", "Parameter", "Parameters", "Conjecture",
                             "Admitted", "admit", "give_up", "bypass_check", "Declare"}
         assert not re.search(r"Unset|Set +\w+ +Checking", text)
@@ -101,12 +98,13 @@ def test_the_proofs_assume_nothing_in_passing():
 def test_the_page_names_every_theorem_beside_its_step():
     page = file_text("docs/proof.md")
     named = re.findall(r"\[`(\w+)`\]\[(\w+)\]", page)
-    assert {file: set(theorems(file)) for file in FILES} == {
-        file: {name for name, its_file in named if its_file == file} for file in FILES}
-    steps = page.split("\n## What the proof needs")[0]
-    for i in range(1, 8):
-        step = re.search(rf"^{i}\. .*?(?=^\d\. |\n\n)", steps, flags=re.DOTALL | re.MULTILINE)[0]
-        assert f"[`step_{i}`][lossless]" in step
+    for file in FILES:
+        assert set(theorems(file)) == {name for name, its_file in named if its_file == file}
+    # The steps are a numbered list, which ends at an empty line.
+    steps = re.findall(r"^(\d)\. (.*?)(?=^\d\. |\n\n)", page, flags=re.DOTALL | re.MULTILINE)
+    assert [number for number, _ in steps] == list("1234567")
+    for number, step in steps:
+        assert f"[`step_{number}`][lossless]" in step
 
 
 # ---- the functions of the proofs are those of the code
@@ -120,8 +118,7 @@ Import ListNotations.
 Definition law (outcome : text -> list nat) (m : D text) (outcomes : list (list nat)) :=
   map (fun y => let p := this (probability (ids <- m; ret (is y (outcome ids)))) in
                 (Qnum p, Zpos (Qden p))) outcomes.
-Definition all (ids : text) := ids.
-Definition how_many (ids : text) := [length ids].
+Definition tokens (ids : text) := ids.
 Definition how_many_and_last (ids : text) := [length ids; last ids O].
 
 (* A toy: the row after a text depends on its last token, in tenths. *)
@@ -139,10 +136,11 @@ def coq(value):
 
 def coq_shape(shape, path=()):
     """Return the guesses below a path: each with those below it and those next to it."""
-    out = "NoGuess"
-    for child in reversed([longer for longer in shape if longer[:-1] == path]):
-        out = f"(OneGuess {coq_shape(shape, child)} {out})"
-    return out
+    in_coq = "NoGuess"
+    children = [longer for longer in shape if longer[:-1] == path]
+    for child in reversed(children):
+        in_coq = f"(OneGuess {coq_shape(shape, child)} {in_coq})"
+    return in_coq
 
 
 def toys_in_coq():
@@ -159,24 +157,26 @@ def toys_in_coq():
 class Pair(NamedTuple):
     """Hold one decoder twice: its step in Coq, and in Python."""
 
-    in_coq: str
-    in_python: object
+    program: str
+    step: Step
 
 
 def chain(test_in_coq, test, name, K):
+    """Return the decoder that guesses a chain on this toy."""
     draft, target = TOYS[name]
     return Pair(f"(speculative_step {name}_target (fun _ => {K}) (guess {V} {name}_draft) "
                 f"({test_in_coq} {V}))", draft_and_verify(draft, target, K, test))
 
 
 def tree(step_in_coq, test, siblings, name, K):
+    """Return the decoder that guesses the upper K levels of SHAPE on this toy."""
     draft, target = map(path_by_path, TOYS[name])
     shape = [path for path in SHAPE if len(path) <= K]
-    siblings_in_coq = {"independent": f"(independent {name}_draft)",
-                       "distinct": f"(distinct {V} {name}_draft)"}[siblings]
+    rivals = {"independent": f"(independent {name}_draft)",
+              "distinct": f"(distinct {V} {name}_draft)"}[siblings]
     guess = partial(guess_shape, draft=draft, shape=shape, siblings=siblings)
-    return Pair(f"({step_in_coq} {V} {siblings_in_coq} {name}_target "
-                f"(fun _ => {coq_shape(shape)}))", make_step(target, K, guess, test))
+    return Pair(f"({step_in_coq} {V} {rivals} {name}_target (fun _ => {coq_shape(shape)}))",
+                make_step(target, K, guess, test))
 
 
 DECODERS = {
@@ -187,8 +187,9 @@ DECODERS = {
 }
 
 
-def texts(n):
-    return [list(ids) for ids in itertools.product(range(V), repeat=n)]
+def texts(*lengths):
+    """Return all texts of these lengths."""
+    return [list(ids) for n in lengths for ids in itertools.product(range(V), repeat=n)]
 
 
 class Question(NamedTuple):
@@ -196,18 +197,23 @@ class Question(NamedTuple):
 
     program: str
     outcomes: list
-    outcome: str = "all"  # or how_many, or how_many_and_last, of the tokens
+    outcome: str = "tokens"  # or how_many_and_last
     module: str | None = None  # whose definitions come first
+
+
+def in_coq(question, i):
+    """Return question i as commands of Coq."""
+    command = (f"Eval vm_compute in (law {question.outcome} ({question.program}) "
+               f"{coq(question.outcomes)})%nat.")
+    if question.module is None:
+        return command
+    return f"Module Question{i}.\nImport {question.module}.\n{command}\nEnd Question{i}."
 
 
 def laws_in_coq(questions, folder, compiled, modules=()):
     """Return {outcome: probability} for each question."""
-    lines = [EVALUATE, toys_in_coq(), *modules]
-    for i, (program, outcomes, outcome, module) in enumerate(questions):
-        question = f"Eval vm_compute in (law {outcome} ({program}) {coq(outcomes)})%nat."
-        if module:
-            question = f"Module Question{i}.\nImport {module}.\n{question}\nEnd Question{i}."
-        lines.append(question)
+    commands = [in_coq(question, i) for i, question in enumerate(questions)]
+    lines = [EVALUATE, toys_in_coq(), *modules, *commands]
     (folder / "evaluate.v").write_text("\n".join(lines), encoding="utf-8")
     result = coqc(folder / "evaluate.v", "-Q", compiled, "", "-w", "-notation-overridden")
     assert result.stderr == ""
@@ -222,52 +228,36 @@ def laws_in_coq(questions, folder, compiled, modules=()):
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_a_decoder_in_coq_has_the_distribution_of_the_code(decoder, compiled, tmp_path):
-    """Compare rounds of 0 to 3 guesses, and texts that are composed of such rounds."""
-    # For three tokens the first round has at most 2 guesses, and a later round at most 1. Of a
-    # round with 3 guesses only the number of tokens is compared, on toy A, because 120 outcomes
-    # are slow.
-    settings = [(name, last, k) for name in TOYS for k in range(4) for last in range(V)
-                if k < 2 or last == 0 and (k == 2 or name == "A")]
-    questions = []
-    for name, last, k in settings:
-        program = f"{DECODERS[decoder](name, k).in_coq} [{last}] {k + 1}"
-        lengths = range(1, k + 2)
-        if k < 3:
-            questions.append(Question(program, [ids for n in lengths for ids in texts(n)]))
-        else:
-            questions.append(Question(program, [[n] for n in lengths], "how_many"))
-    rounds = dict(zip(settings, laws_in_coq(questions, tmp_path, compiled)))
+def test_a_round_in_coq_has_the_distribution_of_the_code(decoder, compiled, tmp_path):
+    """With 0 to 2 guesses on all toys, and with 3, which are slow, on toy A in less detail."""
+    starts = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0)]  # guesses, last token
+    questions, wanted = [], []
+    for name, (k, last) in itertools.product(TOYS, starts):
+        pair = DECODERS[decoder](name, k)
+        questions.append(Question(f"{pair.program} [{last}] {k + 1}", texts(*range(1, k + 2))))
+        wanted.append(law(lambda rng: pair.step([last], k + 1, rng).ids))  # noqa: B023  used at once
 
-    for (name, last, k), in_coq in rounds.items():
-        step = DECODERS[decoder](name, k).in_python
-        in_python = law(lambda rng: step([last], k + 1, rng).ids)  # noqa: B023
-        if k == 3:
-            in_python = lengths_law(in_python)
-        assert in_coq == in_python
+    program, step = DECODERS[decoder]("A", 3)
+    outcomes = [[n, token] for n in range(1, 5) for token in range(V)]
+    questions.append(Question(f"{program} [0] 4", outcomes, "how_many_and_last"))
 
-    for name, (N, K) in itertools.product(TOYS, SIZES):
-        in_coq = composed_law([0], lambda x, k: rounds[name, x[-1], k], N, K)  # noqa: B023
-        step = DECODERS[decoder](name, K).in_python
-        assert in_coq == law(partial(complete, [0], step, N))
+    def how_many_and_last(rng):
+        ids = step([0], 4, rng).ids
+        return len(ids), ids[-1]
 
-
-def lengths_law(law):
-    """Return the distribution of the number of tokens."""
-    total = defaultdict(int)
-    for ids, probability in law.items():
-        total[len(ids),] += probability
-    return dict(total)
+    wanted.append(law(how_many_and_last))
+    assert laws_in_coq(questions, tmp_path, compiled) == wanted
 
 
 def test_speculative_sampling_in_coq_has_the_distribution_of_the_code(compiled, tmp_path):
-    settings = [(name, N, K) for name in TOYS for N, K in SIZES]
-    programs = [f"speculative_sampling {V} [0] {name}_draft {name}_target {N} (fun _ => {K}) never"
-                for name, N, K in settings]
-    questions = [Question(program, texts(N)) for program, (_, N, _) in zip(programs, settings)]
-    for (name, N, K), in_coq in zip(settings, laws_in_coq(questions, tmp_path, compiled)):
-        in_python = law(partial(speculative_sampling, [0], *TOYS[name], N, K))
-        assert {(0, *ids): p for ids, p in in_coq.items()} == in_python
+    questions, wanted = [], []
+    for name, (N, K) in itertools.product(TOYS, SIZES):
+        models = f"{name}_draft {name}_target"
+        program = f"speculative_sampling {V} [0] {models} {N} (fun _ => {K}) never"
+        questions.append(Question(program, texts(N)))
+        whole = law(partial(speculative_sampling, [0], *TOYS[name], N, K))
+        wanted.append({ids[1:]: p for ids, p in whole.items()})
+    assert laws_in_coq(questions, tmp_path, compiled) == wanted
 
 
 # ---- wrong copies: each has one wrong line
@@ -324,23 +314,23 @@ WRONG = {
 
 def parts(fault):
     """Return the file's head, its algorithm with the wrong line, and the proofs."""
-    head, algorithm = TEXTS[fault.file].split("Open Scope list_scope.\n")
-    heading = "(* ---- 3." if fault.file == "lossless" else "(* ---- 2."
-    algorithm, proofs = algorithm.split(heading)
+    begin = "Open Scope list_scope.\n"
+    end = "(* ---- 3." if fault.file == "lossless" else "(* ---- 2."
+    head, rest = TEXTS[fault.file].split(begin)
+    algorithm, proofs = rest.split(end)
     assert algorithm.count(fault.right) == 1
-    return head + "Open Scope list_scope.\n", algorithm.replace(fault.right, fault.wrong), (
-        heading + proofs)
+    return head + begin, algorithm.replace(fault.right, fault.wrong), end + proofs
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_coq_refuses_a_wrong_copy_at_the_lemma_that_it_breaks(name, request, tmp_path):
     fault = WRONG[name]
-    before, lemma = re.split(rf"^(?=(?:Lemma|Theorem) {fault.lemma}\b)", "".join(parts(fault)),
-                             flags=re.MULTILINE)
+    text = "".join(parts(fault))
+    before, after = re.split(rf"^(?=(?:Lemma|Theorem) {fault.lemma}\b)", text, flags=re.MULTILINE)
     # The lemmas before it are admitted, which saves time.
     before = re.sub(r"Proof\..*?Qed\.", "Admitted.", before, flags=re.DOTALL)
     file = tmp_path / f"{fault.file}.v"
-    file.write_text(before + lemma, encoding="utf-8")
+    file.write_text(before + after, encoding="utf-8")
     flags = []
     if fault.file != "lossless":
         flags = ["-Q", request.getfixturevalue("compiled"), ""]
@@ -348,22 +338,20 @@ def test_coq_refuses_a_wrong_copy_at_the_lemma_that_it_breaks(name, request, tmp
     assert result.returncode == 1
     line = int(re.search(rf'File "\./{file.name}", line (\d+)', result.stderr)[1])
     first = before.count("\n") + 1
-    assert first <= line <= first + lemma.partition("Qed.")[0].count("\n")
+    last = first + after.partition("Qed.")[0].count("\n")
+    assert first <= line <= last
 
 
 def test_what_coq_refuses_has_a_different_distribution(compiled, tmp_path):
     """A proof can also fail because a line looks different; so each wrong copy is evaluated."""
     outcomes = [[n, token] for n in (1, 2, 3) for token in range(V)]
-    programs = list({fault.program for fault in WRONG.values()})
-    questions = [Question(program, outcomes, "how_many_and_last") for program in programs]
-    modules = []
+    questions, modules = [], []
     for i, fault in enumerate(WRONG.values()):
         _, algorithm, _ = parts(fault)
         section = re.search(r"^Section (\w+)", algorithm, flags=re.MULTILINE)[1]
         modules.append(f"Module Wrong{i}.\n{algorithm}\nEnd {section}.\nEnd Wrong{i}.")
-        questions.append(Question(fault.program, outcomes, "how_many_and_last", f"Wrong{i}"))
+        for module in (None, f"Wrong{i}"):
+            questions.append(Question(fault.program, outcomes, "how_many_and_last", module))
     laws = laws_in_coq(questions, tmp_path, compiled, modules)
-    right = dict(zip(programs, laws))
-    assert all(sum(law.values()) == 1 for law in right.values())
-    for fault, wrong in zip(WRONG.values(), laws[len(programs) :], strict=True):
-        assert wrong != right[fault.program]
+    for right, wrong in zip(laws[::2], laws[1::2]):
+        assert sum(right.values()) == 1 and wrong != right

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from fractions import Fraction
 from functools import partial
+from itertools import combinations, count
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,14 @@ from exact import oracle, toys
 from exact.law import law
 from exact.oracle import KNOWN, TOYS, check, check_by_sampling
 from exact.rules import oracle_rows, verifiers
-from exact.rules.batched import EXACT, WRONG, chain, draw, written
-from exact.rules.guesses import is_confident
-from exact.rules.register import BY_NAME, enumerated_rule
-from speculative import guess, make_step
+from exact.rules.batched import EXACT, WRONG, chain, draw
+from exact.rules.guesses import drop_improbable, is_confident, stop_before
+from exact.rules.register import BY_NAME
+from speculative import draft_and_verify, make_step
 from tests.commands import outcome, refusal
 from tests.pages import ROOT, code, file_text
+from tests.test_rules import ONE_GUESS, RIGHT_IN
+from tests.toys import context_free
 
 # ---- rules
 
@@ -58,26 +61,14 @@ def test_every_wrong_rule_is_seen_and_named(name, K, dtype):
         assert report.distance == pytest.approx(max(KNOWN[name][:2]), abs=2e-6)
 
 
-WITH_ONE_GUESS_EXACT = {  # rules on how several guesses are tested together
-    "one uniform for all tests of a round", "traversal, divided by what the draft has left",
-    "block verification, the last product of ratios not capped",
-    "the same, the others capped only at a new maximum",
-    "the number of guesses that pays best; ratio test", PRODUCTS}
-
-
 @pytest.mark.parametrize("K, V, dtype", [(1, 3, "float32"), (2, 3, "float64"), (1, 4, "float64")])
 @pytest.mark.parametrize("name", [name for name in WRONG if name != PRODUCTS])
 def test_every_wrong_rule_is_seen_wherever_it_is_wrong(name, K, V, dtype):
     """A rule may be refused: where no residual is left it draws a token that does not exist."""
     report = check(WRONG[name], K, V, dtype)
-    assert (report.exact is True) == (K == 1 and name in WITH_ONE_GUESS_EXACT)
+    is_about_several = ONE_GUESS <= RIGHT_IN.get(name, set())
+    assert (report.exact is True) == (K == 1 and is_about_several)
     assert report.rule is None  # named with K = V = 3 only
-
-
-def test_rules_that_are_exact_with_one_guess_are_so_in_the_register():
-    for name in WRONG:
-        is_exact = all(enumerated_rule(name, toy, 1).distance < 1e-12 for toy in "AB")
-        assert is_exact == (name in WITH_ONE_GUESS_EXACT)
 
 
 @pytest.mark.parametrize("K, V", [(1, 3), (2, 3), (4, 3), (1, 4), (2, 4), (3, 4)])
@@ -86,20 +77,23 @@ def test_right_verifiers_are_exact_for_other_K_and_V(K, V):
         assert check(EXACT[name], K, V).exact
 
 
-def test_four_guesses_are_few_enough_for_every_rule():
+def test_a_plan_of_four_guesses_is_judged():
     """A plan needs the costs of as many guesses as there are."""
     assert check(EXACT["the number of guesses that pays best; match"], K=4).exact
     assert check(WRONG["the number of guesses that pays best; ratio test"], K=4).exact is False
-    assert check(WRONG["ratio test, then a draw from the target"], K=4).exact is False
 
 
-def test_the_first_wrong_token_is_the_first_position_with_a_wrong_distribution():
-    assert check(WRONG["bonus token from the last guess's row"]).first_wrong_token[0] == 3
-    # on toy 2: .23, .5 and .27 are proposed for .41, .3 and .29: 0 and 2 always pass, and only
-    # they replace 1, with .18 and .02 as weights: 0 comes with .23 + .5 * .9 instead of .41
+def test_the_first_wrong_token_is_at_the_first_position_with_a_wrong_distribution():
+    """By hand, on the second toy: the draft's row is .23 .5 .27, the target's .41 .3 .29.
+
+    Guesses of 0 and 2 pass. A guess of 1 is replaced by 0 or 2, whose surplus is .18 and .02. So
+    0 comes with probability .23 + .5 * .9.
+    """
     report = check(WRONG["accept if p_target >= p_draft"])
     assert report.first_wrong_token == (0, [], 0)
     assert "came      [0.68, 0.0, 0.32]\n  should    [0.41, 0.3, 0.29]" in str(report)
+    position, _, _ = check(WRONG["bonus token from the last guess's row"]).first_wrong_token
+    assert position == 3
 
 
 # ---- kernels and the register's rules
@@ -120,43 +114,40 @@ def test_the_kernels_are_the_rules_of_the_register():
     assert BY_NAME.keys() - EXACT.keys() - WRONG.keys() == ABOUT_GUESSES
 
 
-def as_verify(kernel):
+def of_one_round(kernel):
     """Return the batched test as a test of one round, which exact.law can enumerate."""
-    def verify(guesses, p_draft, p_target, rng):
-        rows_of_one = np.array([p_draft]), np.array([p_target])
-        tokens = kernel(np.array([guesses]), *rows_of_one, rng.random((1, len(p_target))))[0]
+    def test(guesses, p_draft, p_target, rng):
+        batch = [np.array([array]) for array in (guesses, p_draft, p_target)]  # of one round
+        (tokens,) = kernel(*batch, rng.random((1, len(p_target))))
         return [int(token) for token in tokens if token >= 0]
 
-    return verify
+    return test
 
 
 @pytest.mark.parametrize("toy, K", [("A", 1), ("A", 2), ("B", 2)])
 @pytest.mark.parametrize("name", [name for name in EXACT | WRONG if name != PRODUCTS])
 def test_a_kernel_has_the_distribution_of_its_rule(name, toy, K):
-    """One round on fractions, of both forms: whole distributions are equal."""
+    """The distributions of one round on fractions are equal."""
     kernel = (EXACT | WRONG)[name]
     rule = oracle_rows.with_drawn_guesses(BY_NAME[name])
     draft, target = toys.TOYS[toy]
     by_rows = make_step(target, K, partial(rule.guess, draft=draft), rule.verify)
-    in_batches = make_step(target, K, partial(guess, draft=draft), as_verify(kernel))
-    one_round = [law(lambda rng, step=step: step([0], K + 1, rng).ids)
-                 for step in (by_rows, in_batches)]
-    assert one_round[0] == one_round[1]
+    in_batches = draft_and_verify(draft, target, K, of_one_round(kernel))
+    assert (law(lambda rng: by_rows([0], K + 1, rng).ids)
+            == law(lambda rng: in_batches([0], K + 1, rng).ids))
 
 
 def test_confidence_begins_at_two_fifths_in_every_number_type():
-    two_fifths = [Fraction(2, 5), 0.4, np.float32(0.4)]
-    assert all(map(is_confident, two_fifths))
+    assert all(map(is_confident, [Fraction(2, 5), 0.4, np.float32(0.4)]))
     below = [Fraction(2, 5) - Fraction(1, 10**9), np.nextafter(0.4, 0), np.float32(0.39999)]
     assert not any(map(is_confident, below))
-    names = ("stop before drawing from a low-confidence row",
-             "drop a low-confidence guess; drawn, ratio test")
-    (name, stopped), (other, dropped) = ((name, BY_NAME[name].guess) for name in names)
-    row = np.array([Fraction(2, 5), Fraction(3, 10), Fraction(3, 10)], dtype=object)
-    draft = lambda ids, n_last=1: np.array([row] * n_last)
-    lengths = [{len(ids) for ids in law(lambda rng, way=way: way([0], 1, rng, draft)[0])}
-               for way in (stopped, dropped)]
-    assert lengths == [{1}, {0, 1}]
+
+
+@pytest.mark.parametrize("way, lengths", [(stop_before, {1}), (drop_improbable, {0, 1})])
+def test_a_confident_row_is_drawn_from_and_its_improbable_tokens_may_be_dropped(way, lengths):
+    draft = context_free([Fraction(2, 5), Fraction(3, 10), Fraction(3, 10)])
+    guesses = law(lambda rng: way([0], 1, rng, draft)[0])
+    assert set(map(len, guesses)) == lengths
 
 
 # ---- KNOWN and the toys
@@ -167,45 +158,52 @@ def test_known_is_enumerated_from_the_rules_on_the_toys_of_the_file():
 
 
 def test_no_two_wrong_rules_have_the_same_figures():
-    figures = [row[:3] for row in KNOWN.values()]
-    assert all(max(abs(np.subtract(a, b))) > 100 * oracle.TOLERANCE
-               for i, a in enumerate(figures) for b in figures[:i])
+    for one, other in combinations(KNOWN.values(), 2):
+        assert max(abs(np.subtract(one[:3], other[:3]))) > 100 * oracle.TOLERANCE
 
 
 def test_every_known_rule_is_far_from_the_target_on_one_toy():
-    assert min(max(row[:2]) for row in KNOWN.values()) > 0.014
-    assert sorted(max(row[:2]) for row in KNOWN.values())[1] > 0.04  # but for an epsilon of .01
+    nearest, second, *_ = sorted(max(on_toy_1, on_toy_2)
+                                 for on_toy_1, on_toy_2, *_ in KNOWN.values())
+    assert nearest > 0.014 and second > 0.04  # the nearest has an epsilon of .01
 
 
 @pytest.mark.parametrize("V", TOYS)
 def test_the_toys_have_what_faults_need(V):
-    toys = np.array(TOYS[V])
-    assert (toys.sum(axis=-1) == 1000).all()
-    draft, target = toys.swapaxes(0, 1)
+    rows = np.array(TOYS[V])  # [2, 2, V + 1, V] thousandths; the axes of 2 are toy and model
+    draft, target = rows[:, 0], rows[:, 1]
     surplus = np.maximum(target - draft, 0)
-    assert ((surplus[:, 0] > 0).sum(axis=-1) >= 2).all()  # the first residual has two tokens
+    is_equal = (draft == target).all(axis=-1)
+    apart = surplus.sum(axis=-1)  # thousandths between the rows of both models
+    assert (rows.sum(axis=-1) == 1000).all()
+    # of each toy's first row the residual has two tokens
+    assert ((surplus[:, 0] > 0).sum(axis=-1) >= 2).all()
+    # a token that only the draft can write, and one that only the target can write
     assert ((target == 0) & (draft > 0)).any() and ((target > 0) & (draft == 0)).any()
-    assert (draft == target).all(axis=-1).sum() == (draft == 1000).any(axis=-1).sum() == 1
-    assert (target >= 975).any() and ((target == draft) & (surplus.sum(-1) > 0)[..., None]).any()
-    near = surplus.sum(axis=-1)
-    assert ((near > 0) & (near < 20)).any()  # nearly equal rows
-    for half in (np.float16, np.float32):  # what a bfloat16 holds is a part of float32
-        assert (np.float64((target / 1000).astype(half)) != target / 1000).any(axis=-1).all()
+    # one equal row of both models, one one-hot row, a peaked row
+    assert is_equal.sum() == (draft == 1000).any(axis=-1).sum() == 1 and (target >= 975).any()
+    # one equal probability in rows that differ, and rows that are nearly equal
+    assert (target == draft)[~is_equal].any() and (apart[~is_equal] < 20).any()
+    # no row of the target in half precision; what a bfloat16 holds is a part of float32
+    for half in (np.float16, np.float32):
+        in_half = np.float64((target / 1000).astype(half))
+        assert (in_half != target / 1000).any(axis=-1).all()
 
 
-def test_a_search_finds_toys(monkeypatch):
+def test_a_search_finds_toys():
     wrong = {(name, K): (WRONG[name], 0.1) for name in [*WRONG][:3] for K in (1, 2)}
     found, least = oracle_rows.search(V=3, n=2, wrong=wrong, seed=0)
-    assert (np.array(found).sum(axis=-1) == 1000).all() and least > 0
-    (one_hot, _), (_, peaked) = found
-    assert 1000 in np.array(one_hot) and np.max(peaked) == 975
+    (draft_of_toy_1, _), (_, target_of_toy_2) = np.array(found)
+    assert (np.sum(found, axis=-1) == 1000).all() and least > 0
+    assert draft_of_toy_1.max() == 1000 and target_of_toy_2.max() == 975
 
 
 def test_a_rule_that_is_hard_to_see_is_tried_first():
-    easy, hard = ("match with the target's best token, at any temperature", 1), ("right", 1)
-    wrong = {easy: (WRONG[easy[0]], 0.1), hard: (chain, 0.1)}
+    """The right rule is not seen: its distance is 0, and a tenth was wanted."""
+    best = WRONG["match with the target's best token, at any temperature"]
+    wrong = {("easy", 1): (best, 0.1), ("hard", 1): (chain, 0.1)}
     assert oracle_rows.smallest_quotient(TOYS[3], wrong, 3, limit=0.5) < 1e-12
-    assert [*wrong] == [hard, easy]
+    assert [*wrong] == [("hard", 1), ("easy", 1)]
 
 
 @pytest.mark.parametrize("words, sentence", [
@@ -219,65 +217,74 @@ def test_the_search_refuses_bad_flags_in_a_sentence(words, sentence):
 # ---- small faults
 
 @pytest.mark.parametrize("n, dtype", [(100, "float64"), (10**5, "float64"), (10**5, "float32")])
-@pytest.mark.parametrize("part", [{"p_accept": verifiers.ratio_with_epsilon},
-                                  {"replace": verifiers.from_residual_with_epsilon}])
-def test_an_epsilon_is_seen(part, n, dtype):
-    """An epsilon of 1 / n."""
-    (name, function), = part.items()
-    report = check(partial(chain, **{name: partial(function, n=n)}), dtype=dtype)
+@pytest.mark.parametrize("part, with_epsilon", [
+    ("p_accept", verifiers.ratio_with_epsilon),
+    ("replace", verifiers.from_residual_with_epsilon)])
+def test_an_epsilon_of_1_over_n_is_seen(part, with_epsilon, n, dtype):
+    report = check(partial(chain, **{part: partial(with_epsilon, n=n)}), dtype=dtype)
     assert report.exact is False and 1 / (50 * n) < report.distance < 6 / n
 
 
-def test_a_narrow_interval_between_equal_answers_is_seen():
-    """A width of 0.003; four points in each box would not hit it."""
+def wrong_where(is_wrong):
+    """Return the ratio test, but with one other token in the rows [B] of is_wrong(g, u)."""
     def verify(guesses, p_draft, p_target, uniforms):
         tokens = chain(guesses, p_draft, p_target, uniforms)
-        is_odd = abs(uniforms[:, 1] - 0.7) < 0.0015
-        return np.where(is_odd[:, None], written(guesses, 0 * tokens[:, 0], 2), tokens)
+        rows = is_wrong(guesses, uniforms)
+        tokens[rows] = -1
+        tokens[rows, 0] = p_target.shape[2] - 1
+        return tokens
 
-    assert check(verify).exact is False
+    return verify
+
+
+def test_a_narrow_interval_between_equal_answers_is_seen():
+    """A width of 0.0008, which a quarter of the walks in each box would not hit."""
+    assert check(wrong_where(lambda g, u: abs(u[:, 1] - 0.7) < 0.0004)).exact is False
 
 
 # ---- ways to be called
 
-def test_a_line_around_it_serves_other_arguments():
-    def final_apart(guesses, p_draft, p_target, uniforms, final_uniforms):
-        assert uniforms.shape == guesses.shape
-        return chain(guesses, p_draft, p_target, np.c_[uniforms, final_uniforms])
+LAMBDAS = re.findall(r"^ {4}check\((lambda .+)\)$", oracle.__doc__, re.MULTILINE)
 
+
+def last_uniforms_apart(guesses, p_draft, p_target, uniforms, last_uniforms):
+    assert uniforms.shape == guesses.shape
+    return chain(guesses, p_draft, p_target, np.c_[uniforms, last_uniforms])
+
+
+def without_p_draft(guesses, p_target, uniforms):
     q_is_one = EXACT["\"q = 1\"; guesses drawn"]
-
-    def one_hot(guesses, p_target, uniforms):
-        return q_is_one(guesses, np.eye(3)[guesses], p_target, uniforms)
-
-    def bonus_given(guesses, p_draft, p_target, uniforms, bonus):
-        assert p_target.shape == p_draft.shape
-        rows = np.concatenate([p_target, np.eye(3)[bonus][:, None]], axis=1)
-        return chain(guesses, p_draft, rows, uniforms)
-
-    assert check(lambda g, q, p, u: final_apart(g, q, p, u[:, :-1], u[:, -1])).exact
-    assert check(lambda g, q, p, u: one_hot(g, p, u)).exact
-    verify = lambda g, q, p, u: bonus_given(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1]))
-    assert check(verify).exact
-    wrong = lambda g, q, p, u: bonus_given(g, q, p[:, :-1], u, draw(p[:, -2], u[:, -1]))
-    assert check(wrong).rule == "bonus token from the last guess's row"
+    return q_is_one(guesses, np.eye(3)[guesses], p_target, uniforms)
 
 
-def test_rows_with_fewer_guesses():
-    def wrong(guesses, p_draft, p_target, uniforms):
-        rows = np.where(p_target.any(axis=-1, keepdims=True), p_target, 1 / 3)
-        right = chain(guesses, p_draft, rows, uniforms)
-        n = (right >= 0).sum(axis=1) - 1
-        bonus = draw(rows[:, -1], uniforms[:, -1])  # of row K, for rows of k < K guesses too
-        return np.where((n == (guesses >= 0).sum(axis=1))[:, None],
-                        written(np.maximum(guesses, 0), n, bonus), right)
+def with_a_bonus_token(guesses, p_draft, p_target, uniforms, bonus):
+    assert p_target.shape == p_draft.shape
+    bonus_row = np.eye(3)[bonus][:, None]
+    return chain(guesses, p_draft, np.concatenate([p_target, bonus_row], axis=1), uniforms)
 
+
+@pytest.mark.parametrize("verify, line", [*zip(
+    [last_uniforms_apart, without_p_draft, with_a_bonus_token], LAMBDAS, strict=True)])
+def test_the_lambdas_of_the_docstring_serve_verifiers_with_other_arguments(verify, line):
+    assert check(eval(line, {"verify": verify, "draw": draw})).exact
+
+
+def test_a_bonus_token_that_is_given_may_be_wrong():
+    right, wrong = "draw(p[:, -1]", "draw(p[:, -2]"
+    line = LAMBDAS[-1].replace(right, wrong)
+    report = check(eval(line, {"verify": with_a_bonus_token, "draw": draw}))
+    assert wrong in line and report.rule == "bonus token from the last guess's row"
+
+
+def test_with_padding_rows_of_any_number_of_guesses_are_judged():
     def right(guesses, p_draft, p_target, uniforms):
         assert not p_draft[guesses < 0].any() and not p_target[:, 1:][guesses < 0].any()
         return chain(guesses, p_draft, p_target, uniforms)
 
     assert check(right, padding=True).exact and check(right, dtype="float32", padding=True).exact
-    assert check(wrong).exact and check(wrong, padding=True).exact is False
+    for k in (0, 1):
+        wrong = wrong_where(lambda g, u, k=k: (g >= 0).sum(axis=1) == k)
+        assert check(wrong, K=2).exact and check(wrong, K=2, padding=True).exact is False
 
 
 class Other:
@@ -298,6 +305,12 @@ def test_arrays_of_another_library_are_converted_both_ways():
     assert check(verify, asarray=Other).exact
 
 
+def with_own_numbers(verify, seed):
+    """Return the verifier with uniforms of its own."""
+    rng = np.random.default_rng(seed)
+    return lambda g, q, p: verify(g, q, p, rng.random((len(g), p.shape[1])))
+
+
 def test_calls_are_of_bounded_size(monkeypatch):
     sizes = []
 
@@ -316,66 +329,49 @@ def test_calls_are_of_bounded_size(monkeypatch):
 RNG = np.random.default_rng(0)
 
 
-def changed(change):
-    """Return the ratio test with its tokens changed."""
-    return lambda *arrays: change(chain(*arrays))
-
-
 EXAMPLE = r" for guesses \[\d, \d, \d\] and uniforms \[[\d., e-]+\]"
 
 
-@pytest.mark.parametrize("verify, sentence", [
-    (changed(lambda tokens: tokens[:, :-1]), r"\[8192, 4\], got int64 of shape \[8192, 3\]"),
-    (changed(lambda tokens: tokens[0]), r"got int64 of shape \[4\]"),
-    (changed(lambda tokens: None), r"got object of shape \[\]"),
-    (changed(lambda tokens: tokens * np.nan), "need signed integers of shape .*, got float64"),
-    (changed(lambda tokens: tokens.astype(np.uint8)), "need signed integers .*, got uint8"),
-    (changed(lambda tokens: (tokens, 1)), r"need n_accepted of shape \[B\] = \[8192\], whole"),
-    (changed(lambda tokens: (tokens, 1, 1)), r"need tokens or \(tokens, n_accepted\), got a tuple"),
-    (changed(lambda tokens: (tokens, (tokens >= 0).sum(axis=1) + 3)),
+@pytest.mark.parametrize("change, sentence", [
+    (lambda tokens: tokens[:, :-1], r"\[8192, 4\], got int64 of shape \[8192, 3\]"),
+    (lambda tokens: tokens[0], r"got int64 of shape \[4\]"),
+    (lambda tokens: None, r"got object of shape \[\]"),
+    (lambda tokens: tokens * np.nan, "need signed integers of shape .*, got float64"),
+    (lambda tokens: tokens.astype(np.uint8), "need signed integers .*, got uint8"),
+    (lambda tokens: (tokens, 1), r"need n_accepted of shape \[B\] = \[8192\], whole"),
+    (lambda tokens: (tokens, 1, 1), r"need tokens or \(tokens, n_accepted\), got a tuple"),
+    (lambda tokens: (tokens, (tokens >= 0).sum(axis=1) + 3),
      r"need n_accepted of 0 .. 3, .*, got \d with \[.*line 1 of it, line 1 of all"),
-    (changed(lambda tokens: (tokens, np.full(len(tokens), 3))),
-     "and one token more than that, got 3"),
-    (changed(lambda tokens: tokens[0].tolist()),
-     "need 8192 lists of tokens, one for each row, got 4"),
-    (changed(lambda tokens: [[0] * 5] * len(tokens)),
-     r"need a list of 1 to 4 whole .* got \[0, 0, 0"),
-    (changed(lambda tokens: [[0.5]] * len(tokens)), r"whole numbers for each row, got \[0.5\]"),
-    (changed(lambda tokens: [[[0], [1, 2]]] * len(tokens)),
-     "need whole numbers as tokens, got lists"),
-    (changed(lambda tokens: [[]] * len(tokens)), r"need 1 to 4 tokens .*, got \[-1, -1, -1, -1\]"),
-    (changed(lambda tokens: tokens if len(tokens) > 1 else tokens.tolist()),
+    (lambda tokens: (tokens, np.full(len(tokens), 3)), "and one token more than that, got 3"),
+    (lambda tokens: tokens[0].tolist(), "need 8192 lists of tokens, one for each row, got 4"),
+    (lambda tokens: [[0] * 5] * len(tokens), r"need a list of 1 to 4 whole .* got \[0, 0, 0"),
+    (lambda tokens: [[0.5]] * len(tokens), r"whole numbers for each row, got \[0.5\]"),
+    (lambda tokens: [[[0], [1, 2]]] * len(tokens), "need whole numbers as tokens, got lists"),
+    (lambda tokens: [[]] * len(tokens), r"need 1 to 4 tokens .*, got \[-1, -1, -1, -1\]"),
+    (lambda tokens: tokens if len(tokens) > 1 else tokens.tolist(),
      "need results of one form, got lists after array"),
-    (changed(lambda tokens: tokens + 1), "need 1 to 4 tokens of 0 .. 2 for 3 guesses, then -1"),
-    (changed(lambda tokens: np.full_like(tokens, 7)), r"got \[7, 7, 7, 7\]" + EXAMPLE),
-    (changed(lambda tokens: np.full_like(tokens, -1)), r"got \[-1, -1, -1, -1\]" + EXAMPLE),
-    (changed(lambda tokens: tokens[:, ::-1]), r"then -1, got \[-1, "),
-    (changed(lambda tokens: tokens[::-1]), "depend on more than its arguments: on other rows"),
-    (lambda g, q, p, u: chain(g, q, p, RNG.random(u.shape)), "random numbers drawn inside"),
-])
-def test_what_cannot_be_judged_gets_one_sentence(verify, sentence):
-    report = check(verify)
+    (lambda tokens: tokens + 1, "need 1 to 4 tokens of 0 .. 2 for 3 guesses, then -1"),
+    (lambda tokens: np.full_like(tokens, 7), r"got \[7, 7, 7, 7\]" + EXAMPLE),
+    (lambda tokens: np.full_like(tokens, -1), r"got \[-1, -1, -1, -1\]" + EXAMPLE),
+    (lambda tokens: tokens[:, ::-1], r"then -1, got \[-1, "),
+    (lambda tokens: tokens[::-1], "depend on more than its arguments: on other rows"),
+    (RNG.permutation, "random numbers drawn inside")])
+def test_what_cannot_be_judged_gets_one_sentence(change, sentence):
+    """The ratio test's tokens are changed."""
+    report = check(lambda *arrays: change(chain(*arrays)))
     assert report.exact is None and np.isnan(report.distance)
     assert re.search(f"^not checked: .*{sentence}", str(report)) and "\n" not in str(report)
     assert re.search(rf" \(call \d+.*; {re.escape(oracle.ORIGIN)}\)$", str(report))
 
 
 def test_a_refusal_names_the_call_and_the_line():
-    """The second call has a wrong answer in its third row; each call has 600 rows at most."""
-    n_calls = iter(range(10**9))
-
-    def verify(*arrays):
-        tokens = chain(*arrays)
-        if next(n_calls) == 1:
-            tokens[2] = 7
-        return tokens
-
-    cases = oracle.Cases(3, 3, "float64", np.asarray, False, None)
-    case = np.zeros(600, dtype=int)
-    uniforms = RNG.random((600, 4))
-    cases.call(verify, case, uniforms)
+    """Of two calls with 600 rows the second has a wrong answer in its third row."""
+    cases = oracle.Cases(3, 3, "float64", np.asarray, padding=False, rows=None)
+    rows = np.zeros(600, dtype=int), RNG.random((600, 4))  # numbers of cases, and uniforms
+    tokens = cases.call(chain, *rows)
+    tokens[2] = 7
     with pytest.raises(oracle.Refused) as refused:
-        cases.call(verify, case, uniforms)
+        cases.call(lambda *arrays: tokens, *rows)
     report = oracle.not_checked(refused.value, cases)
     assert f"(call 2, line 3 of it, line 603 of all; {oracle.ORIGIN})" in str(report)
 
@@ -405,14 +401,14 @@ READ_AS = {
                          "read as (tokens, n_accepted), padding not judged")}
 
 
+@pytest.mark.parametrize("rule", [chain, WRONG["ratio test, then a draw from the target"]])
 @pytest.mark.parametrize("form, words", READ_AS.values(), ids=READ_AS)
-def test_a_verifier_is_judged_in_every_form_and_the_report_says_which(form, words):
-    """The reports are those of arrays of tokens, but for the form."""
-    wrong = WRONG["ratio test, then a draw from the target"]
-    for rule, is_exact in ((chain, True), (wrong, False)):
-        report = check(lambda *arrays, rule=rule: form(rule(*arrays)), 2, rows=OF_TWO_TOKENS)
-        assert report.exact is is_exact and f"; {words})" in str(report)
-        assert str(report).replace(f"; {words}", "") == str(check(rule, 2, rows=OF_TWO_TOKENS))
+def test_a_verifier_is_judged_in_every_form_and_the_report_says_which(form, words, rule):
+    report = check(lambda *arrays: form(rule(*arrays)), 2, rows=OF_TWO_TOKENS)
+    of_arrays = check(rule, 2, rows=OF_TWO_TOKENS)
+    assert report.exact == of_arrays.exact == (rule is chain)
+    assert f"; {words})" in str(report) and "V = 2" in str(report)
+    assert str(report).replace(f"; {words}", "") == str(of_arrays)
 
 
 def test_a_wrong_number_of_accepted_guesses_is_seen():
@@ -424,46 +420,38 @@ def test_a_wrong_number_of_accepted_guesses_is_seen():
     assert check(verify, K=2).exact is False
 
 
-def test_sampling_reads_the_forms_too():
-    for form, words in READ_AS.values():
-        verify = with_own_numbers(lambda *arrays, form=form: form(chain(*arrays)), seed=5)
-        assert words in str(check_by_sampling(verify, n=1000))
+@pytest.mark.parametrize("form, words", READ_AS.values(), ids=READ_AS)
+def test_sampling_reads_the_forms_too(form, words):
+    verify = with_own_numbers(lambda *arrays: form(chain(*arrays)), seed=5)
+    assert words in str(check_by_sampling(verify, n=1000))
 
 
-def only_in(is_changed):
-    """Return the ratio test with other tokens in some rows, which depend on the batch."""
-    def verify(guesses, *arrays):
-        tokens = chain(guesses, *arrays)
-        other = written(np.maximum(guesses, 0), 0 * tokens[:, 0], arrays[0].shape[2] - 1)
-        return np.where(is_changed(len(guesses))[:, None], other, tokens)
-
-    return verify
+def in_every_call(period):
+    """Return a function of B: all rows of every so many calls, and none of the other calls."""
+    n_calls = count(1)
+    return lambda B: np.full(B, next(n_calls) % period == 0)
 
 
-def calls_that_differ(period):
-    """Return a function of the batch's size: all rows of every so many calls are changed."""
-    calls = iter(range(10**9))
-    return lambda B: np.full(B, next(calls) % period == period - 1)
-
-
-@pytest.mark.parametrize("is_changed", [
-    lambda B: np.arange(B) % 20 == 7, lambda B: np.arange(B) == B - 1, lambda B: np.full(B, B == 1),
-    lambda B: np.arange(B) >= 4096, calls_that_differ(10), calls_that_differ(3)],
+@pytest.mark.parametrize("rows_of_batch", [
+    lambda B: np.arange(B) % 20 == 7, lambda B: np.arange(B) == B - 1,
+    lambda B: np.full(B, B == 1), lambda B: np.arange(B) >= 4096,
+    in_every_call(10), in_every_call(3)],
     ids=["one row in 20", "the last row", "a batch of one", "from row 4096", "call 10", "call 3"])
-def test_a_row_that_depends_on_its_batch_or_on_earlier_calls_is_told(is_changed):
+def test_a_row_that_depends_on_its_batch_or_on_earlier_calls_is_told(rows_of_batch):
+    verify = wrong_where(lambda g, u: rows_of_batch(len(g)))
     for options in ({}, {"K": 1}, {"rows": OF_TWO_TOKENS}):
-        assert "depend on more than its arguments" in str(check(only_in(is_changed), **options))
+        assert "depend on more than its arguments" in str(check(verify, **options))
 
 
 def test_an_answer_that_changes_while_a_threshold_is_sought_is_told():
-    """Two answers for one point: a box without a coordinate between its corners."""
-    answers = iter([0, 0])  # at the low corner, and after a step that does not move; then 1
+    """A cube of one point, whose answer is 0 at the first two calls and 1 from then on."""
+    answers = iter([0, 0])
 
     def answer(case, points):
         return np.full((len(case), 1), next(answers, 1))
 
     with pytest.raises(oracle.Refused, match="more than its arguments"):
-        oracle.find_boxes(answer, 1, 2, 0, np.random.default_rng(0), n_samples=1)
+        oracle.find_boxes(answer, n_cases=1, n_axes=2, top=0, rng=RNG, n_samples=1)
 
 
 def test_more_tokens_than_the_guesses_of_a_row_allow_are_refused():
@@ -478,9 +466,10 @@ def test_a_verifier_that_ignores_its_uniforms_is_named_so():
     assert "no padding" not in str(check(chain, padding=True))
 
 
-def in_float32(guesses, p_draft, p_target, uniforms):
-    rows = (part.astype(np.float32) for part in (p_draft, p_target))
-    return chain(guesses, *rows, np.minimum(uniforms.astype(np.float32), 1 - np.float32(2**-24)))
+def in_float32(guesses, *arrays):
+    p_draft, p_target, uniforms = (array.astype(np.float32) for array in arrays)
+    below_1 = 1 - np.float32(2**-24)  # a uniform near 1 is rounded to 1
+    return chain(guesses, p_draft, p_target, np.minimum(uniforms, below_1))
 
 
 def test_a_right_verifier_in_float32_is_told_to_say_so():
@@ -496,7 +485,7 @@ def test_a_right_verifier_in_float32_is_told_to_say_so():
 @pytest.mark.parametrize("arguments, sentence", [
     ({"K": 0}, "need a whole number K >= 1, got 0"),
     ({"K": 3.0}, "need a whole number K >= 1, got 3.0"),
-    ({"V": 5}, r"need V in \[3, 4\], or your own rows=, got 5"),
+    ({"V": 5}, r"need V in \[3, 4\] \(or, in Python, your own rows=\), got 5"),
     ({"V": "3"}, "need a whole number V >= 2, got '3'"),
     ({"dtype": "float16"}, r"need dtype of \['float32', 'float64'\], got 'float16'"),
     ({"asarray": 3}, "need a function asarray, got 3"),
@@ -510,22 +499,7 @@ def test_other_arguments_are_refused(arguments, sentence):
             function(chain, **arguments)
 
 
-def test_rows_decide_the_vocabulary():
-    assert "V = 2" in str(check(chain, K=2, rows=OF_TWO_TOKENS))
-
-
-def test_what_a_verifier_raises_is_raised():
-    with pytest.raises(IndexError):
-        check(lambda g, q, p, u: p[:, 9])
-
-
 # ---- by sampling
-
-def with_own_numbers(verify, seed):
-    """Return the verifier with uniforms of its own."""
-    rng = np.random.default_rng(seed)
-    return lambda g, q, p: verify(g, q, p, rng.random((len(g), p.shape[1])))
-
 
 @pytest.mark.parametrize("n_runs", [1000, pytest.param(10_000, marks=pytest.mark.weekly)])
 def test_a_right_verifier_is_not_called_wrong(n_runs):
@@ -545,7 +519,7 @@ def test_alarms_are_as_rare_as_stated_and_not_impossible():
 
 @pytest.mark.parametrize("name", [name for name, (*_, n) in KNOWN.items() if n < 13_000])
 def test_a_rule_is_seen_with_the_rounds_that_it_needs(name):
-    """Not seen with a probability below 1e-6."""
+    """A rule is not seen with a probability below 1e-6."""
     verify = with_own_numbers(WRONG[name], seed=2)
     report = check_by_sampling(verify, n=KNOWN[name][-1])
     assert report.exact is False and "uniforms" not in str(report)
@@ -567,13 +541,12 @@ def test_sampling_shows_the_distance_and_tokens_of_the_exact_check():
 
 
 def sheared(verify):
-    """Return the verifier with uniforms that are sums of others: right, but without boxes."""
-    def call(guesses, p_draft, p_target, uniforms):
-        before = np.roll(uniforms, 1, axis=1)
-        before[:, 0] = 0
-        return verify(guesses, p_draft, p_target, (uniforms + before) % 1)
+    """Return the verifier with u_t + u_(t - 1) mod 1 for u_t: uniform too, but without boxes."""
+    def sheared_verify(guesses, p_draft, p_target, uniforms):
+        earlier = np.pad(uniforms[:, :-1], ((0, 0), (1, 0)))
+        return verify(guesses, p_draft, p_target, (uniforms + earlier) % 1)
 
-    return call
+    return sheared_verify
 
 
 def test_a_verifier_without_thresholds_is_sampled_and_not_called_exact():
@@ -643,7 +616,7 @@ def verify(guesses, p_draft, p_target, uniforms):
     ("def verify(g, q, p, u):\n    return p[:, 9]", "mine.py, line 2: IndexError: index 9 is out "),
     ("def verify(g, q, p, u):\n    raise ValueError('no\\nway')",
      "mine.py, line 2: ValueError: no way"),
-    (RATIO_FILE + "OPTIONS = dict(V=5)", "need V in [3, 4], or your own rows=, got 5"),
+    (RATIO_FILE + "OPTIONS = dict(V=5)", "need V in [3, 4] (or, in Python, your own rows=), got 5"),
     (RATIO_FILE + "OPTIONS = dict(foo=1)", "need a dict OPTIONS with keys of ['K', 'V', 'dtype', "
      "'asarray', 'padding', 'rows'], got {'foo': 1}"),
     (RATIO_FILE + "OPTIONS = [3]", "'rows'], got [3]"),
@@ -702,17 +675,25 @@ def test_the_verifier_for_pytorch_is_exact_and_its_fault_is_named_as_shown(tmp_p
 
 DRAW_FROM_TARGET = "ratio test, then a draw from the target"
 UNCAPPED = "block verification, the last product of ratios not capped"
-TOO_MANY = "more tokens per round than any lossless test of one chain: "
+TOO_MANY = "more tokens per round than any test of one chain that is lossless in each round: "
 
 
-@pytest.mark.parametrize("K, V, padding", [
-    (1, 3, False), (2, 3, False), (3, 3, False), (1, 4, False), (2, 4, False), (2, 3, True)])
-def test_block_verification_writes_the_most_tokens_of_one_chain(K, V, padding):
-    most = oracle.most_tokens(oracle.Cases(K, V, "float64", np.asarray, padding, None))
-    if not padding:
-        found = check(EXACT["traversal"], K, V)
-        assert found.exact and found.tokens_per_round == pytest.approx(most.mean(), abs=1e-12)
-    assert (most >= 1).all() and (most <= K + 1).all()
+def most_tokens(K, V=3, padding=False, rows=None):
+    """Return the most tokens per round of a lossless test of one chain. [n_toys]"""
+    return oracle.most_tokens(oracle.Cases(K, V, "float64", np.asarray, padding, rows))
+
+
+@pytest.mark.parametrize("K, V", [(1, 3), (2, 3), (3, 3), (1, 4), (2, 4)])
+def test_block_verification_writes_the_most_tokens_of_one_chain(K, V):
+    most = most_tokens(K, V).mean()
+    block = check(EXACT["traversal"], K, V)
+    assert block.exact and block.tokens_per_round == pytest.approx(most, abs=1e-12)
+
+
+def test_with_padding_the_most_tokens_are_those_of_the_mean_number_of_guesses():
+    """A round has 0, 1 or 2 guesses, each with probability 1/3; without a guess 1 is the most."""
+    mean = (1 + most_tokens(1, rows=OF_TWO_TOKENS) + most_tokens(2, rows=OF_TWO_TOKENS)) / 3
+    assert most_tokens(2, padding=True, rows=OF_TWO_TOKENS) == pytest.approx(mean, abs=1e-12)
 
 
 @pytest.mark.parametrize("name, is_named", [

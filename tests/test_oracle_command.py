@@ -76,10 +76,9 @@ def test_an_example_is_exact_and_its_twin_is_named(compiled, flags, twin, status
 
 
 def quoted(words):
-    """Return the report that the page quotes of the oracle with an example."""
+    """Return the report that the page quotes below the command, up to a prompt or the end."""
     command = " ".join(["$ python oracle.py --command ./verifier", *words])
-    after = PAGE.split(f"{command}\n")[1]
-    return re.match(r"([^$`].*\n)+", after)[0]
+    return re.search(rf"{re.escape(command)}\n((?:[^$`].*\n)+)", PAGE)[1]
 
 
 @pytest.mark.weekly
@@ -106,10 +105,9 @@ def test_the_page_quotes_the_reports_and_counts_the_lines(rule, words):
 
 def test_the_command_that_an_example_states_is_the_one_tested():
     for name, compile_it in COMPILE.items():
-        head = (EXAMPLES / name).read_text("utf-8").partition("python oracle.py")[0]
-        stated = head.rpartition("\n")[2].strip("/ &\t")
-        flags = re.sub(r" (-Wall|-Wextra|-Werror|-D warnings)", "", compile_it)
-        assert stated == flags
+        without_warnings = re.sub(r" (-Wall|-Wextra|-Werror|-D warnings)", "", compile_it)
+        stated = rf"[ \t]{re.escape(without_warnings)} && python oracle\.py --command \./verifier"
+        assert re.search(stated, (EXAMPLES / name).read_text("utf-8"))
 
 
 # ---- Python programs
@@ -157,17 +155,18 @@ def twin_of(text):
     return text.replace(RESIDUAL, "p")
 
 
-def one_token(row):
-    """Return a program that draws one token from this row of the target: row 0 is right."""
-    return (f"import sys\n"
-            f"for line in sys.stdin:\n"
-            f"    K, V, *words = line.split()\n"
-            f"    n_rows = int(K) + 1\n"
-            f"    last_uniform = float(words[-1])\n"
-            f"    first = -n_rows - 3 * n_rows + 3 * {row}\n"
-            f"    a, b = map(float, words[first:first + 2])\n"
-            f"    token = (last_uniform >= a) + (last_uniform >= a + b)\n"
-            f"    print(token, *[-1] * (n_rows - 1), flush=True)\n")
+# A program that draws one token from a row of the target: row 0 is right.
+ONE_TOKEN = """
+import sys
+for line in sys.stdin:
+    K, V, *numbers = map(float, line.split())
+    first = int(K + 3 * K + 3 * ROW)  # after the guesses, p_draft and the target's earlier rows
+    a, b = numbers[first], numbers[first + 1]
+    token = (numbers[-1] >= a) + (numbers[-1] >= a + b)
+    print(token, *[-1] * int(K), flush=True)
+"""
+RIGHT_TOKEN = ONE_TOKEN.replace("ROW", "0")
+WRONG_TOKEN = ONE_TOKEN.replace("ROW", "1")
 
 
 def answer(text):
@@ -192,31 +191,35 @@ def test_the_exit_status_of_a_program(flags, text, status, begin, quick, capfd):
     assert capfd.readouterr().out.startswith(begin)
 
 
-def test_a_program_gets_all_digits(tmp_path):
-    """Numbers that are read again are those of the arrays, in both types."""
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_arrays", [3, 2], ids=["with uniforms", "without"])
+def test_a_program_gets_all_digits(dtype, n_arrays, tmp_path):
+    """Numbers that are read again are those of the arrays, row by row; K and V have no point."""
     log = tmp_path / "lines"
-    copies = Program(words_of(f"import sys\nfor line in sys.stdin:\n"
-                              f"    open({str(log)!r}, 'a').write(line)\n"
-                              f"    print(0, -1, -1, flush=True)"))
+    program = Program(words_of(f"import sys\nfor line in sys.stdin:\n"
+                               f"    open({str(log)!r}, 'a').write(line)\n"
+                               f"    print(0, -1, -1, flush=True)"))
     rng = np.random.default_rng(0)
     guesses = np.array([[2, -1], [0, 1]])
+    shapes = [(2, 2, 3), (2, 3, 3), (2, 3)][:n_arrays]
+    arrays = [rng.random(shape).astype(dtype) / 1000 for shape in shapes]
+    other_draft = [arrays[0] / 2, *arrays[1:]]
     wanted = []
-    for dtype in (np.float32, np.float64):
-        arrays = [rng.random(shape).astype(dtype) / 1000 for shape in (
-            (2, 2, 3), (2, 3, 3), (2, 3))]
-        for n_arrays in (3, 2):  # with and without uniforms
-            tokens = copies(guesses, *arrays[:n_arrays])
-            assert tokens.tolist() == [[0, -1, -1]] * 2
-            wanted += [[2, 3, *guesses[i], *np.concatenate([array[i].flat for array in
-                                                           arrays[:n_arrays]])] for i in range(2)]
+    for call in (arrays, other_draft):
+        assert program(guesses, *call).tolist() == [[0, -1, -1]] * 2
+        for row in range(2):
+            numbers = np.concatenate([array[row].ravel() for array in call])
+            wanted.append([2, 3, *guesses[row], *numbers])
     lines = log.read_text("utf-8").splitlines()
     assert [[float(word) for word in line.split()] for line in lines] == wanted
-    assert lines[0].startswith("2 3 2 -1 ")  # whole numbers without a point
+    assert lines[0].startswith("2 3 2 -1 ")
 
 
 NO_LINE = (r"the program has not printed a line within 0\.5 seconds \(does it flush its output "
            f"after each line\\?\\) for {LINE}")
 NO_NUMBERS = r"the program printed '{}' instead of K \+ 1 = 4 whole numbers for " + LINE
+NOT_NUMBERS = ["", "hello", "0 -1 -1", "0 -1 -1 -1 -1", "nan -1 -1 -1", "0.0 -1 -1 -1",
+               "10000000000 -1 -1 -1"]
 HANGING = {
     "sleeps": "import time; time.sleep(1000)",
     "has a child that sleeps":
@@ -234,15 +237,8 @@ BAD = {
                      f"the program ended with status 3 instead of an answer to {LINE}"),
     "ends after two lines": ("for n in range(2): input(); print(0, -1, -1, -1, flush=True)",
                              f"the program ended with status 0 instead of an answer to {LINE}"),
-    "text": (answer("hello"), NO_NUMBERS.format("hello")),
     "no UTF-8": ("import sys; sys.stdout.buffer.write(bytes([255, 10])); sys.stdout.flush(); "
                  "input()", r"the program printed '\\\\xff' .* " + LINE),
-    "an empty line": (answer(""), NO_NUMBERS.format("")),
-    "too few": (answer("0 -1 -1"), NO_NUMBERS.format("0 -1 -1")),
-    "too many": (answer("0 -1 -1 -1 -1"), NO_NUMBERS.format("0 -1 -1 -1 -1")),
-    "NaN": (answer("nan -1 -1 -1"), NO_NUMBERS.format("nan -1 -1 -1")),
-    "no whole number": (answer("0.0 -1 -1 -1"), NO_NUMBERS.format(r"0\.0 -1 -1 -1")),
-    "a large number": (answer("10000000000 -1 -1 -1"), NO_NUMBERS.format("1.* -1 -1 -1")),
     "a long line": (answer("7" * 10_000), NO_NUMBERS.format("7{80}")),
     "a line without an end": ("while True: print(end='7' * 100)",
                               r"the program printed '7{80}' .* " + LINE),
@@ -255,6 +251,7 @@ BAD = {
     "no token": (answer("-1 -1 -1 -1"), r"need 1 to 4 tokens .*, got \[-1, -1, -1, -1\] for .*"),
     "counts its lines": ("import sys\nfor n, line in enumerate(sys.stdin): "
                          "print(n % 3, -1, -1, -1, flush=True)", re.escape(oracle.DEPENDS)),
+    **{line: (answer(line), NO_NUMBERS.format(re.escape(line))) for line in NOT_NUMBERS},
     **{name: (text, NO_LINE) for name, text in HANGING.items()}}
 
 
@@ -274,7 +271,8 @@ def test_a_bad_program_gets_one_sentence_and_ends(quick):
         reports = dict(zip(programs, pool.map(check, programs.values())))
     assert time.monotonic() - start < 60  # of the 1000 that some sleep
     running = {name for name, program in programs.items() if program.process.returncode is None}
-    assert running == {"an unknown token", "no token", "counts its lines"}  # refused as a verifier
+    # their lines have the right form, and the tokens are refused as those of any verifier
+    assert running == {"an unknown token", "no token", "counts its lines"}
     for program in programs.values():
         program.end()
     assert threading.active_count() == n_threads
@@ -322,13 +320,13 @@ def test_the_example_for_pytest_runs_as_it_stands(tmp_path, quick, monkeypatch):
     names = {}
     exec(f"{EXAMPLE_OF_PYTEST['imports']}\n{textwrap.dedent(EXAMPLE_OF_PYTEST['test'])}", names)
 
-    def write_verifier(row):
-        Path("verifier").write_text(f"#!{sys.executable}\n{one_token(row)}", encoding="utf-8")
+    def write_verifier(text):
+        Path("verifier").write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
         Path("verifier").chmod(0o755)
 
-    write_verifier(row=0)
+    write_verifier(RIGHT_TOKEN)
     names["test_our_verifier_is_exact"]()
-    write_verifier(row=1)
+    write_verifier(WRONG_TOKEN)
     with pytest.raises(AssertionError, match="NOT exact: total variation"):
         names["test_our_verifier_is_exact"]()
 
@@ -353,7 +351,7 @@ def test_everything_after_command_is_the_programs(tmp_path, quick, capsys):
     ("a.py --K 2", "--K applies only to --command; a file has a dict OPTIONS"),
     ("a.py --sampling", "--sampling applies only to --command; a file has a dict OPTIONS"),
     ("--K 0 --command cat", "need a whole number K >= 1, got 0"),
-    ("--V 5 --command cat", "need V in [3, 4], or your own rows=, got 5"),
+    ("--V 5 --command cat", "need V in [3, 4] (or, in Python, your own rows=), got 5"),
     ("--dtype half --command cat", "need dtype of ['float32', 'float64'], got 'half'"),
     ("--seconds 0 --command cat", "need 0 < seconds < 1e6, got 0.0"),
     ("--seconds nan --command cat", "need 0 < seconds < 1e6, got nan")])
@@ -403,8 +401,8 @@ def step(tmp_path):
 
 
 def test_the_step_of_the_action_checks_a_program(step, tmp_path):
-    for row, name in enumerate(("right.py", "its twin.py")):
-        (tmp_path / name).write_text(one_token(row), encoding="utf-8")
+    (tmp_path / "right.py").write_text(RIGHT_TOKEN, encoding="utf-8")
+    (tmp_path / "its twin.py").write_text(WRONG_TOKEN, encoding="utf-8")
     status, out = step(COMMAND="python right.py", OPTIONS="--K 1 --dtype float32")
     assert status == 0 and out.startswith("exact: ") and "(K = 1, " in out
     status, out = step(COMMAND='python "its twin.py" --flag', OPTIONS="--K 1 --dtype float32")

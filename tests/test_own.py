@@ -126,7 +126,9 @@ def test_a_worker_of_the_survey_runs_a_file_and_can_send_its_rounds(file):
     assert [result.ids for result in sent] == [result.ids for result in ours]
 
 
-def test_will_it_pay_races_a_file(file):
+def test_will_it_pay_races_a_file(file, monkeypatch):
+    monkeypatch.setattr(will_it_pay, "OPENINGS", ["A fox"])
+    monkeypatch.setattr(will_it_pay, "CHAINS", 1)
     path = file(RIGHT)
     status, out, err = outcome(will_it_pay.main, "--decoder", path, "--N", 4, "--repeats", 1,
                                "--temperature", 1)

@@ -4,13 +4,14 @@ import re
 
 import numpy as np
 import pytest
+from pytest import approx
 
 from demo.answer import answer_of, raced_speedup
 from demo.hazards import PositionCounts, position_figures, speedups_of_counts
 from demo.pay_page import pay_page_text
 from demo.pay_plots import LOWER, Axis
 from demo.trace import printable
-from tests.chromium import PICTURES, TELEPHONE, assert_apart, chromium
+from tests.chromium import PICTURES, TELEPHONE, assert_apart
 from tests.test_trace import HOSTILE
 from tools import will_it_pay
 from variants.registry import Costs
@@ -68,13 +69,7 @@ def example_figures():
 
 
 FIGURES = example_figures()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Yield a tab for all tests of this file."""
-    with chromium() as tab:
-        yield tab
+CASE = FIGURES["cases"][0]
 
 
 def opened_page(tab, folder, width=1280, scheme="light"):
@@ -144,21 +139,21 @@ def cells(tab, caption):
 
 
 def with_ends(figure, row):
+    """Return a figure with its interval, as the page prints it."""
     return f"{figure:.2f} ({row['low']:.2f} - {row['high']:.2f})"
 
 
 def test_the_tables_are_the_json(browser, tmp_path):
     tab = opened_page(browser, tmp_path)
-    case = FIGURES["cases"][0]
     plain, *decoders = cells(tab, "Speed-up of each decoder")
     assert plain[0] == "plain decoding" and plain[4:] == [
-        f"{1e3 * part:.2f}" for part in case["plain"]["time"].values()]
-    assert [cell[0] for cell in decoders] == [printable(name) for name in case["rows"]]
-    for shown, row in zip(decoders, case["rows"].values()):
+        f"{1e3 * part:.2f}" for part in CASE["plain"]["time"].values()]
+    assert [cell[0] for cell in decoders] == [printable(name) for name in CASE["rows"]]
+    for shown, row in zip(decoders, CASE["rows"].values()):
         times = [f"{1e3 * row['time'][part]:.2f}" for part in ("draft", "target", "rest")]
         assert shown[2:] == [with_ends(row["speedup"], row), "2.50", *times]
         assert shown[1] == (f"{row['predicted']:.2f}" if "predicted" in row else "-")
-    for shown, place in zip(cells(tab, "Acceptance by position"), case["positions"]):
+    for shown, place in zip(cells(tab, "Acceptance by position"), CASE["positions"]):
         gains = place["predicted"]
         assert shown[1:] == [str(place["tested"]), with_ends(place["acceptance"], place),
                              with_ends(gains["speedup"], gains)]
@@ -178,69 +173,68 @@ MARKS = """(() => {
                 each.getAttribute('points'))}})()"""
 
 
+SIDEWAYS, UPWARDS = 0, 1  # axes: the indices of x and y
+
+
 def scale_of(marks, axis):
     """Return the function from a position to a value, read from the numbers at an axis."""
-    below = LOWER if axis == 1 else 0
-    ticks = [(place[axis] - below, float(words)) for words, *place in marks["texts"]
+    below = LOWER if axis == UPWARDS else 0
+    ticks = [(float(words), place[axis] - below) for words, *place in marks["texts"]
              if re.fullmatch(r"\d+\.\d\d", words)]
-    (first, low), *_, (last, high) = sorted(ticks, key=lambda tick: tick[1])
+    (low, first), *_, (high, last) = sorted(ticks)
     return lambda position: low + (position - first) * (high - low) / (last - first)
 
 
-def pairs(points):
-    """Return the points of a polygon."""
-    return [tuple(map(float, point.split(","))) for point in points.split()]
+def assert_intervals_are_drawn(marks, axis, rows, figure):
+    """Assert that a point is at this figure of each row, with a whisker from low to high."""
+    value = scale_of(marks, axis)
+    points = [value(point[axis]) for point in marks["points"]]
+    assert points == approx([row[figure] for row in rows], abs=0.01)
+    # A whisker is x1, y1, x2, y2.
+    ends = [value(line[place]) for line in marks["whiskers"] for place in (axis, axis + 2)]
+    assert ends == approx([row[end] for row in rows for end in ("low", "high")], abs=0.01)
 
 
 def test_the_speed_ups_are_drawn_where_their_values_are(browser, tmp_path):
     marks = opened_page(browser, tmp_path)(MARKS % 0)
-    case = FIGURES["cases"][0]
-    value = scale_of(marks, axis=1)
-    gains = [place["predicted"] for place in case["positions"]]
-    band, curve = (pairs(points) for points in marks["curve"])
-    assert [value(y) for _, y in curve] == pytest.approx([g["speedup"] for g in gains], abs=0.01)
-    ends = [g["high"] for g in gains] + [g["low"] for g in gains[::-1]]
-    assert [value(y) for _, y in band] == pytest.approx(ends, abs=0.01)
-    raced = [case["rows"][f"--K {K}"] for K in (2, 3, 8)]
-    assert [value(y) for _, y in marks["points"]] == pytest.approx(
-        [row["speedup"] for row in raced], abs=0.01)
+    raced = [CASE["rows"][f"--K {K}"] for K in (2, 3, 8)]
+    assert_intervals_are_drawn(marks, UPWARDS, raced, "speedup")
+    band, curve = ([tuple(map(float, point.split(","))) for point in points.split()]
+                   for points in marks["curve"])
     assert [x for x, _ in marks["points"]] == [curve[K - 1][0] for K in (2, 3, 8)]
-    assert [value(y) for _, low, _, high in marks["whiskers"] for y in (low, high)] == \
-        pytest.approx([end for row in raced for end in (row["low"], row["high"])], abs=0.01)
+    value = scale_of(marks, UPWARDS)
+    gains = [place["predicted"] for place in CASE["positions"]]
+    speedups, lows, highs = ([gain[name] for gain in gains]
+                             for name in ("speedup", "low", "high"))
+    assert [value(y) for _, y in curve] == approx(speedups, abs=0.01)
+    assert [value(y) for _, y in band] == approx(highs + lows[::-1], abs=0.01)  # there and back
 
 
-def test_the_decoders_and_the_acceptance_are_drawn_where_their_values_are(browser, tmp_path):
+def test_the_decoders_are_drawn_where_their_values_are_in_the_colour_of_their_answer(
+        browser, tmp_path):
     tab = opened_page(browser, tmp_path)
-    case = FIGURES["cases"][0]
-    marks = tab(MARKS % 1)
-    value = scale_of({"texts": marks["texts"]}, axis=0)
-    rows = case["rows"].values()
-    assert [value(x) for x, _ in marks["points"]] == pytest.approx(
-        [row["speedup"] for row in rows], abs=0.01)
-    assert [value(x) for low, _, high, _ in marks["whiskers"] for x in (low, high)] == \
-        pytest.approx([end for row in rows for end in (row["low"], row["high"])], abs=0.01)
-    kinds = tab("[...document.querySelectorAll('svg')[1].querySelectorAll('g')].map(each => "
-                "each.getAttribute('class'))")
-    assert kinds == ["pays" if row["low"] > 1 else "does-not-pay" if row["high"] < 1
-                     else "not-known" for row in rows]
-    marks = tab(MARKS % 2)
-    value = scale_of(marks, axis=1)
-    assert [value(y) for _, y in marks["points"]] == pytest.approx(
-        [place["acceptance"] for place in case["positions"]], abs=0.01)
-    assert [value(y) for _, low, _, high in marks["whiskers"] for y in (low, high)] == \
-        pytest.approx([place[end] for place in case["positions"] for end in ("low", "high")],
-                      abs=0.01)
+    rows = CASE["rows"].values()
+    assert_intervals_are_drawn(tab(MARKS % 1), SIDEWAYS, rows, "speedup")
+    answers = tab("[...document.querySelectorAll('svg')[1].querySelectorAll('g')].map(each => "
+                  "each.getAttribute('class'))")
+    for answer, row in zip(answers, rows, strict=True):
+        assert (answer == "pays") == (row["low"] > 1)
+        assert (answer == "does-not-pay") == (row["high"] < 1)
+    assert {*answers} <= {"pays", "does-not-pay", "not-known"}
+
+
+def test_the_acceptance_is_drawn_where_its_values_are(browser, tmp_path):
+    marks = opened_page(browser, tmp_path)(MARKS % 2)
+    assert_intervals_are_drawn(marks, UPWARDS, CASE["positions"], "acceptance")
 
 
 def test_the_bars_are_as_long_as_their_times(browser, tmp_path):
     marks = opened_page(browser, tmp_path)(MARKS % 3)
-    case = FIGURES["cases"][0]
-    times = [case["plain"]["time"], *(row["time"] for row in case["rows"].values())]
+    times = [CASE["plain"]["time"], *(row["time"] for row in CASE["rows"].values())]
     seconds = np.array([[each[part] for part in ("draft", "target", "rest")] for each in times])
-    widths = np.array([width for _, _, width in marks["bars"]]).reshape(-1, 3)
+    starts, _, widths = np.array(marks["bars"]).reshape(-1, 3, 3).transpose(2, 0, 1)
     assert np.allclose(widths / widths.sum(axis=1).max(), seconds / seconds.sum(axis=1).max(),
                        atol=1e-4)
-    starts = np.array([x for x, _, _ in marks["bars"]]).reshape(-1, 3)
     assert np.allclose(starts[:, 1:], np.cumsum(widths, axis=1)[:, :2], atol=0.02)
     shown = [words for words, *_ in marks["texts"] if words.endswith(" ms")]
     assert shown == [f"{1e3 * total:.2f} ms" for total in seconds.sum(axis=1)]

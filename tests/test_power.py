@@ -54,9 +54,12 @@ def test_equal_rows_hide_faults_of_rows(protocol):
 
 @pytest.mark.parametrize("times, is_right", [(19, False), (21, True)])
 def test_the_distance_to_the_target_must_fall_20_times_as_much(times, is_right, monkeypatch):
-    """The frequencies are near the target's row: their distances to other rows stay equal."""
+    """The frequencies are so near the target's row that their distances to other rows stay equal.
+
+    Five samples are drawn, and the last is `times` as near as the others.
+    """
     _, target, *_ = softmax(np.random.default_rng(0).random((102, 10)))
-    distances = iter([1e-3, 1e-3, 1e-3, 1e-3, 1e-3 / times])
+    distances = iter([1e-3] * 4 + [1e-3 / times])
     monkeypatch.setattr(power, "rounds", lambda *args: np.zeros((1, 2), int))
     monkeypatch.setattr(power, "frequencies",
                         lambda tokens, V: target + next(distances) * np.eye(10)[0])
@@ -114,7 +117,8 @@ def test_the_narrow_test_has_a_draft_that_prefers_what_the_target_does_not(monke
     for protocol in ("vLLM narrow", "vLLM wide"):
         passes(protocol, RATIO)
     (narrow_draft, narrow_target), (wide_draft, wide_target) = rows
-    assert np.ptp(narrow_draft * narrow_target[:-1]) < 1e-15  # inverse, but for a factor
+    # the product is constant where the draft's row is the inverse of the target's
+    assert np.ptp(narrow_draft * narrow_target[:-1]) < 1e-15
     assert np.ptp(wide_draft * wide_target[:-1]) > 1e-6
     assert narrow_target.shape == (4, 16) and wide_target.shape == (4, 512)
 
@@ -132,6 +136,7 @@ def test_the_replacements_of_the_third_guess_have_an_order(replacements, is_righ
 
 @pytest.mark.parametrize("token, is_right", [(110, True), (111, False)])
 def test_of_rows_that_are_not_one_hot_only_the_range_of_the_ids_is_seen(token, is_right):
+    """The verifier is right on one-hot rows, and writes one token on all other rows."""
     def verify(guesses, p_draft, p_target, uniforms):
         best = p_target.argmax(axis=-1)
         is_one_hot = p_target.max() == 1
@@ -154,10 +159,12 @@ def test_shares_have_their_standard_error():
 def test_the_figures_are_of_all_rules_and_protocols():
     """Five wrong rules pass the wide test, and never the narrow one."""
     figures = stored("power")
-    assert [*figures] == [*VERIFIERS] and all([*row] == [*PROTOCOLS] for row in figures.values())
-    assert all([passed, 1] == figures[rule]["oracle"] for rule in VERIFIERS
-               for passed in [int(rule in EXACT)])
-    assert sum(row["vLLM wide"][0] > 0 == row["vLLM narrow"][0] for row in figures.values()) == 5
+    assert [*figures] == [*VERIFIERS]
+    n_wide_alone = 0
+    for rule, row in figures.items():
+        assert [*row] == [*PROTOCOLS] and row["oracle"] == [int(rule in EXACT), 1]
+        n_wide_alone += row["vLLM wide"][0] > 0 and row["vLLM narrow"][0] == 0
+    assert n_wide_alone == 5
 
 
 def test_the_command_shows_the_figures_of_its_file():

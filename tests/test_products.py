@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -15,8 +14,8 @@ from hypothesis import strategies as st
 
 from lib.backend import products
 from lib.backend.int8 import int8
+from tests.pages import ROOT
 
-ROOT = Path(products.__file__).parents[2]
 needs_numba = pytest.mark.skipif(products.product_compiler() is None, reason="needs Numba")
 
 

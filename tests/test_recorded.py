@@ -1,6 +1,7 @@
 """Test exact/recorded.py: what the file has, and what the judge prints of a verifier on it."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,9 @@ from variants.match import match_verify
 SECTION = section(file_text(".github/CONTRIBUTING.md"), "Your test on the recorded rows")
 CHAINS, ON_WHOLE_ROWS = recorded.read()
 ALWAYS = "def verify(guesses, p_draft, p_target, rng):\n    return [*guesses, 0]\n"
+# wrong on recorded rows only, which have more columns than a toy's
+RAISES = ALWAYS.replace("return", "return len(p_target[0]) > 3 and 1 / 0 or")
+UNKNOWN_TOKEN = ALWAYS.replace("0]", "99 * (len(p_target[0]) > 3)]")
 
 
 @pytest.fixture
@@ -39,15 +43,18 @@ def test_every_row_is_a_distribution_and_every_guess_has_a_column():
 
 
 def test_reduced_rows_keep_the_guesses_and_what_is_accepted():
-    p_draft, p_target = np.random.default_rng(0).dirichlet([0.1] * 200, size=(2, 3))
-    p_draft[:, 7], p_target[:, 7] = 1e-12, 1e-13  # guesses that are not probable
-    guesses, few_draft, few_target = recorded.reduced([7, 7], p_draft[:2], p_target)
+    """Two guesses of token 7, which is improbable, on rows of 200 tokens."""
+    rows = np.random.default_rng(0).dirichlet([0.1] * 200, size=5)
+    p_draft, p_target = rows[:2], rows[2:]
+    p_draft[:, 7] = 1e-12
+    p_target[:, 7] = 1e-13
+    guesses, few_draft, few_target = recorded.reduced([7, 7], p_draft, p_target)
     for t, token in enumerate(guesses):
         assert few_draft[t][token] == 1e-12 and few_target[t][token] == 1e-13
     assert few_draft.shape == (2, 68) and few_target.shape == (3, 68)
     assert np.allclose(few_target.sum(axis=1), p_target.sum(axis=1))
-    accepted = np.minimum(few_draft, few_target[:2]).sum(axis=1)
-    assert np.allclose(accepted, np.minimum(p_draft, p_target)[:2].sum(axis=1))
+    accepted = np.minimum(p_draft, p_target[:2]).sum(axis=1)
+    assert np.allclose(np.minimum(few_draft, few_target[:2]).sum(axis=1), accepted)
 
 
 def test_the_figures_of_reduced_rows_are_those_of_whole_rows():
@@ -59,10 +66,9 @@ def test_the_file_is_what_the_command_writes(tmp_path, capsys):
     assert rules.main(["--record", str(tmp_path / "rows.npz"), "--rounds", "21"]) == 0
     assert "3 recorded rounds of the bundled pair" in capsys.readouterr().out
     written, on_whole_rows = recorded.read(tmp_path / "rows.npz")
-    for new, stored in zip(written, CHAINS[:3], strict=True):
-        assert new[0] == stored[0]
-        for new_rows, stored_rows in zip(new[1:], stored[1:]):  # float16: 11 bits
-            assert np.allclose(new_rows, stored_rows, rtol=2e-3, atol=1e-6)
+    for chain, stored in zip(written, CHAINS[:3], strict=True):
+        for new, old in zip(chain, stored):  # guesses, p_draft, p_target: float16 has 11 bits
+            assert np.allclose(new, old, rtol=2e-3, atol=1e-6)
     assert np.allclose(on_whole_rows, ON_WHOLE_ROWS[:3], rtol=1e-4)
 
 
@@ -80,20 +86,16 @@ def test_a_verifiers_tokens_are_those_of_its_formula(test, tokens, monkeypatch):
 
 
 def test_an_enumeration_that_is_left_does_not_forbid_the_runs(monkeypatch):
-    """As on a Python that does not free a generator at once: here the list keeps it."""
-    kept = []
-
-    def paths(function):
-        kept.append(law.paths(function))
-        return kept[-1]
-
-    monkeypatch.setattr(recorded, "paths", paths)
+    """As on a Python that does not free a generator at once: here the test keeps it."""
+    outcomes = law.paths(partial(verify, *CHAINS[0]))
+    monkeypatch.setattr(recorded, "paths", lambda function: outcomes)
     monkeypatch.setattr(recorded, "MOST", 10)
-    assert "200 runs" in recorded.tokens_of(verify, CHAINS[:1])[1] and len(kept) == 1
+    _, how = recorded.tokens_of(verify, CHAINS[:1])
+    assert "200 runs" in how
 
 
 def by_formula(verify, chains):
-    """Return the tokens of match by its formula, which is compared with the enumeration above."""
+    """Return match's tokens by the formula that is compared with the enumeration above."""
     return [match_tokens(*chain) for chain in chains], "every outcome is enumerated"
 
 
@@ -101,10 +103,11 @@ def by_formula(verify, chains):
     by_formula, pytest.param(recorded.tokens_of, marks=pytest.mark.weekly)])
 def test_the_page_shows_what_the_judge_says(said, tokens_of, monkeypatch):
     monkeypatch.setattr(recorded, "tokens_of", tokens_of)
-    text, quoted = (code(SECTION, kind) for kind in ("python", "text"))
-    assert text == "from variants.match import match_verify as verify\n"
-    status, out = said(text, n=200)
-    assert status == 0 and out.endswith(judge.NOT_ENUMERATED + "\n\n" + quoted)
+    file = code(SECTION, "python")
+    assert file == "from variants.match import match_verify as verify\n"
+    status, out = said(file, n=200)
+    assert status == 0
+    assert out.endswith(f"{judge.NOT_ENUMERATED}\n\n{code(SECTION, 'text')}")
 
 
 def test_the_table_of_a_verifier_that_is_not_lossless_says_so(said):
@@ -115,10 +118,8 @@ def test_the_table_of_a_verifier_that_is_not_lossless_says_so(said):
 
 @pytest.mark.parametrize("text, message", [
     ("def step(*args): return [0]", "--rows needs a function verify instead of a step, because"),
-    (ALWAYS.replace("return", "return len(p_target[0]) > 3 and 1 / 0 or"),
-     r"line 2: ZeroDivisionError: .* \(called with rows of 68 columns\)"),
-    (ALWAYS.replace("0]", "99 * (len(p_target[0]) > 3)]"),
-     "need a list of 1 to 5 tokens of 0 .. 67, got"),
+    (RAISES, r"line 2: ZeroDivisionError: .* \(called with rows of 68 columns\)"),
+    (UNKNOWN_TOKEN, "need a list of 1 to 5 tokens of 0 .. 67, got"),
 ])
 def test_what_has_no_tokens_per_round_gets_one_line(said, text, message):
     status, out = said(text)

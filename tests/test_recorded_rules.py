@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from functools import partial
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -38,25 +39,28 @@ def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
              "siblings 2,1,1,1, multi-step": tree_mean((2, 1), toy)}
     record = partial(rules.record, list(X), draft, target)
     for name, mean in means.items():
-        found = expectation(record, lambda place, name=name: rules.tests(place)[name])
-        assert float(found) == pytest.approx(float(mean))
+        recorded_mean = expectation(record, lambda place, name=name: rules.tests(place)[name])
+        assert float(recorded_mean) == pytest.approx(float(mean))
 
 
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_mean_over_two_recorded_paths_is_that_of_the_best_one(toy, monkeypatch):
     monkeypatch.setattr(rules, "K", 1)
     draft, target = map(path_by_path, TOYS[toy])
+    x = list(X)
 
     def doubled(rng):
-        tree, _ = guess_shape(list(X), 1, rng, draft, uniform_shape((1,)))
-        place = rules.Place(tree, target(list(X) + tree, 2), [], np.empty(0))
-        return rules.record_doubled(list(X), place, draft, target, rng)
+        one_guess, _ = guess_shape(x, 1, rng, draft, uniform_shape((1,)))
+        place = rules.Place(one_guess, target(x + one_guess, 2), best=[], p_best=np.empty(0))
+        return rules.record_doubled(x, place, draft, target, rng)
 
+    # `rules` names its tests for K = 4
     means = {"block, 8 guesses": chain_mean(guess, block_tokens, toy, 2),
              "multipath, 2 paths of 4": multipath_mean(2, toy, 1)}
     for name, mean in means.items():
-        found = expectation(doubled, lambda pair, name=name: rules.tests_of_doubled(pair)[name])
-        assert float(found) == pytest.approx(float(mean))
+        recorded_mean = expectation(
+            doubled, lambda guesses, name=name: rules.tests_of_doubled(guesses)[name])
+        assert float(recorded_mean) == pytest.approx(float(mean))
 
 
 @pytest.mark.parametrize("toy", TOYS)
@@ -71,63 +75,56 @@ def test_the_acceptance_of_siblings_is_that_of_the_first_position(toy, monkeypat
     assert rules.siblings(place) == pytest.approx(wanted)
 
 
-def recorded(monkeypatch, openings):
-    """Return the (text, place) of 60 rounds of toy A, in texts of 10 tokens."""
-    monkeypatch.setattr(rules, "LENGTH", 10)
-    monkeypatch.setattr(rules, "OPENINGS", openings)
-    draft, target = map(path_by_path, TOYS["A"])
-    encoder = SimpleNamespace(encode=lambda prompt: [0])
-    return list(rules.places(draft, target, encoder, n_rounds=60))
+@pytest.fixture
+def rounds(monkeypatch):
+    """Return 60 recorded rounds of toy A, with what the ratio test got and returned.
 
-
-def test_rounds_start_where_those_of_the_ratio_test_do(monkeypatch):
-    """A place is recorded after the text of the place before it and what the ratio test added."""
+    A text is the token 0 and ten new tokens.
+    """
     starts = []
-
-    def record(x, *others, recorded=rules.record):
-        starts.append(list(x))
-        return recorded(x, *others)
-
+    chains = []
     written = []
 
-    def watched(*chain_and_rng):
-        written.append(verify(*chain_and_rng))
+    def watched_record(x, *others, record=rules.record):
+        starts.append(x)
+        return record(x, *others)
+
+    def watched_verify(guesses, p_draft, p_target, rng):
+        chains.append((guesses, p_draft, p_target))
+        written.append(verify(guesses, p_draft, p_target, rng))
         return written[-1]
 
-    monkeypatch.setattr(rules, "record", record)
-    monkeypatch.setattr(rules, "verify", watched)
-    found = recorded(monkeypatch, rules.OPENINGS)
-    texts = [text for text, _ in found]
-    assert len(texts) == 60 and texts == sorted(texts) and max(texts) > 10
-    for n in range(1, 60):
-        is_new = texts[n] != texts[n - 1]
-        before, after = starts[n - 1], starts[n]
-        assert after == ([0] if is_new else before + written[n - 1])
-        assert is_new == (len(before + written[n - 1]) >= 11)  # [0] and 10 tokens
+    monkeypatch.setattr(rules, "record", watched_record)
+    monkeypatch.setattr(rules, "verify", watched_verify)
+    monkeypatch.setattr(rules, "LENGTH", 10)
+    draft, target = map(path_by_path, TOYS["A"])
+    encoder = SimpleNamespace(encode=lambda prompt: [0])
+    places = list(rules.places(draft, target, encoder, n_rounds=60))
+    return [SimpleNamespace(text=text, place=place, x=x, chain=chain, ids=ids)
+            for (text, place), x, chain, ids in zip(places, starts, chains, written, strict=True)]
 
 
-def test_the_ratio_test_gets_the_chain_of_each_place(monkeypatch):
-    chains = []
-
-    def watched(guesses, p_draft, p_target, rng):
-        chains.append((guesses, p_draft, p_target))
-        return verify(guesses, p_draft, p_target, rng)
-
-    monkeypatch.setattr(rules, "verify", watched)
-    found = recorded(monkeypatch, [""])
-    for chain, (_, place) in zip(chains, found):
-        for got, wanted in zip(chain, place.chain()):
-            assert np.array_equal(got, wanted)
-    assert len(chains) == 60
+def test_a_round_starts_after_what_the_ratio_test_added_or_begins_the_next_text(rounds):
+    for this, after in pairwise(rounds):
+        x = this.x + this.ids
+        is_complete = len(x) >= 11
+        assert after.x == ([0] if is_complete else x)
+        assert after.text == this.text + is_complete
+    assert len(rounds) == 60 and rounds[-1].text > 10
 
 
-def test_each_text_has_its_own_random_numbers(monkeypatch):
-    """All texts of one prompt begin with different guesses. Seeds are fixed: no false alarm."""
+def test_the_ratio_test_gets_the_chain_of_each_place(rounds):
+    for each in rounds:
+        assert all(map(np.array_equal, each.chain, each.place.chain()))
+
+
+def test_each_text_has_its_own_random_numbers(rounds):
+    """All texts have the same prompt and different guesses. Seeds are fixed: no false alarm."""
     guesses = defaultdict(list)
-    for text, place in recorded(monkeypatch, [""]):
-        guesses[text] += place.tree.tokens
-    complete = [tuple(tokens[:15]) for tokens in guesses.values() if len(tokens) >= 15]
-    assert len(set(complete)) == len(complete) > 5
+    for each in rounds:
+        guesses[each.text] += each.place.tree.tokens
+    beginnings = [tuple(tokens[:15]) for tokens in guesses.values() if len(tokens) >= 15]
+    assert len(set(beginnings)) == len(beginnings) > 5
 
 
 def test_differences_are_to_the_first_test_and_have_their_own_errors():

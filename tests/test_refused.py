@@ -9,18 +9,17 @@ from string import Template
 
 import pytest
 
-import main
 from demo import flags
 from tests.checkpoints import HPARAMS, write_converted
 from tests.commands import refusal
+from tests.pages import ROOT, file_text
 from tools import survey, will_it_pay
 
-DATA = Path(__file__).parent / "data"
-CASES = re.findall(r"^python (?:-m )?(\S+) (.*)\n    (.*)$",
-                   (DATA / "refused.txt").read_text(encoding="utf-8"), re.MULTILINE)
-RESULTS = Path(main.__file__).parent / "benchmarks" / "results"
+REFUSED = file_text("tests/data/refused.txt")
+CASES = re.findall(r"^python (?:-m )?(\S+) (.*)\n    (.*)$", REFUSED, re.MULTILINE)
 PARTS = {"files": "--models_dir models --prompts prompts --out out", "default": flags.PROMPT,
-         "words": "word " * 600, "newline": "\n", "results": RESULTS.as_posix()}
+         "words": "word " * 600, "newline": "\n",
+         "results": (ROOT / "benchmarks/results").as_posix()}
 FILES = {"prompts": b"A bear\nb\n", "blank": b"\n \n", "bad": b"A fox\nTwo \xff hens\n",
          "no_token": b'A fox\n\n{"prompt": ""}\n'}
 
@@ -58,5 +57,4 @@ def test_a_command_that_cannot_be_is_one_line(folder, monkeypatch, command, flag
 
 
 def test_every_case_is_read():
-    text = (DATA / "refused.txt").read_text(encoding="utf-8")
-    assert len(CASES) == text.count("\npython ") == text.count("\n    ") > 80
+    assert len(CASES) == REFUSED.count("\npython ") == REFUSED.count("\n    ") > 80

@@ -8,8 +8,10 @@ from demo.page import page_text, stored_run
 from docs.run import PAGE, draw_picture, recorded_race, recorded_run, with_todays_code
 from docs.tables import stored
 from tests.chromium import CHROMIUM
+from tests.pages import file_text
 
 STORED = stored_run(PAGE)
+TEXT = file_text("docs/run.html")
 
 
 def drawn(rounds):
@@ -26,20 +28,17 @@ def probabilities(rounds):
 
 
 def test_the_published_page_is_todays_page_around_the_stored_run():
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == page_text(with_todays_code(STORED)), "python -m docs.run"
-    assert len(text) < 150_000
+    assert TEXT == page_text(with_todays_code(STORED)), "python -m docs.run"
+    assert len(TEXT) < 150_000
 
 
 def test_the_page_needs_no_other_file_in_a_clone_or_on_the_published_site():
     """The workflow publishes docs/ alone, so a link to a file above it would lead nowhere."""
-    root = PAGE.parents[1]
-    text = PAGE.read_text(encoding="utf-8")
-    links = re.findall(r'(?:src|srcset|href)="([^"]*)"|url\(([^)]*)\)|@import (\S+)', text)
+    links = re.findall(r'(?:src|srcset|href)="([^"]*)"|url\(([^)]*)\)|@import (\S+)', TEXT)
     assert links and all(re.match("#|data:", "".join(link)) for link in links)
-    workflow = (root / ".github/workflows/pages.yml").read_text(encoding="utf-8")
+    workflow = file_text(".github/workflows/pages.yml")
     assert "cp docs/run.html docs/index.html" in workflow and "\n          path: docs\n" in workflow
-    assert "](docs/run.html)" in (root / "README.md").read_text(encoding="utf-8")
+    assert "](docs/run.html)" in file_text("README.md")
 
 
 def test_the_published_run_is_what_the_pair_writes_today():

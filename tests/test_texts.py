@@ -4,16 +4,16 @@ A change that is meant to draw different texts renews the table.
 """
 
 import json
-from pathlib import Path
 
 import pytest
 
 from demo.compare import decoded_run
 from demo.flags import parse_args
 from demo.task import load_task
+from tests.pages import file_text
 from variants import DECODERS
 
-TEXTS = json.loads((Path(__file__).parent / "data" / "texts.json").read_text(encoding="utf-8"))
+TEXTS = json.loads(file_text("tests/data/texts.json"))
 PROMPT = "There was once an old fisherman who was afraid of the dark, and so"
 FLAGS = ("--top_k 40 --repetition_penalty 1.1 --seed 2 --dtype float64 "
          "--n_tokens_to_generate 32 --temperature").split()

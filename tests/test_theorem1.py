@@ -48,22 +48,28 @@ CHECKS = itertools.count(1)
 
 # ---- the steps of the proof, on Fractions
 
+def normalised(weights):
+    """Return the distribution with these weights, as Fractions."""
+    return np.array([Fraction(weight, sum(weights)) for weight in weights], dtype=object)
+
+
 @st.composite
 def pair_of_rows(draw):
-    """Draw two distributions over 3 to 6 tokens, as Fractions, zeros included."""
+    """Draw two distributions over 3 to 6 tokens, zeros included."""
     n_vocab = draw(st.integers(3, 6))
     weights = st.lists(st.integers(0, 20), min_size=n_vocab, max_size=n_vocab).filter(any)
-    return normalised(draw(weights), draw(weights))
+    return normalised(draw(weights)), normalised(draw(weights))
 
 
-def normalised(*rows):
-    return [np.array([Fraction(w, sum(row)) for w in row], dtype=object) for row in rows]
+DISJOINT = normalised([1, 0, 2]), normalised([0, 3, 0])
+EQUAL = normalised([1, 2, 3]), normalised([1, 2, 3])
+ONE_HOT = normalised([0, 1, 0]), normalised([1, 1, 1])
 
 
 def for_any_pair_of_rows(test):
-    """Run a test on Hypothesis' pairs of rows, a disjoint, an equal and a one-hot pair."""
-    for rows in ([[1, 0, 2], [0, 3, 0]], [[1, 2, 3], [1, 2, 3]], [[0, 1, 0], [1, 1, 1]]):
-        test = example(normalised(*rows))(test)
+    """Run a test on Hypothesis' pairs of rows, and on the three pairs above."""
+    for rows in (DISJOINT, EQUAL, ONE_HOT):
+        test = example(rows)(test)
     return settings(max_examples=40)(given(pair_of_rows())(test))
 
 
@@ -77,39 +83,24 @@ def one_guess(p_draft, p_target):
     return one_round
 
 
-def surplus_of(p_draft, p_target):
-    return np.maximum(p_target - p_draft, 0)
+def law_of_one_guess(p_draft, p_target):
+    """Return the distribution of (accepted, first token) as the proof states it."""
+    accepted = np.minimum(p_draft, p_target)  # step 1
+    replaced = np.maximum(p_target - p_draft, 0)  # step 3
+    return {(1, token): p for token, p in enumerate(accepted)} | {
+        (0, token): p for token, p in enumerate(replaced)}
 
 
 @for_any_pair_of_rows
-def test_a_guess_is_x_and_accepted_with_the_smaller_of_its_two_probabilities(rows):
-    got = law(one_guess(*rows))
-    assert [got.get((1, x), 0) for x in range(len(rows[0]))] == np.minimum(*rows).tolist()
-
-
-@for_any_pair_of_rows
-def test_a_guess_is_rejected_with_the_mass_that_the_two_distributions_do_not_share(rows):
-    got = law(one_guess(*rows))
-    rejected = sum(p for (n_accepted, _), p in got.items() if n_accepted == 0)
-    assert rejected == 1 - np.minimum(*rows).sum() == surplus_of(*rows).sum()
-
-
-@for_any_pair_of_rows
-def test_a_rejected_guess_is_replaced_by_x_with_the_surplus_of_the_target_at_x(rows):
+def test_one_guess_has_the_probabilities_of_steps_1_to_4(rows):
+    assert_same_law(law(one_guess(*rows)), law_of_one_guess(*rows), tolerance=0)  # steps 1, 3
     p_draft, p_target = rows
-    surplus = surplus_of(*rows)
-    got = law(one_guess(*rows))
-    assert [got.get((0, x), 0) for x in range(len(p_target))] == surplus.tolist()
-    if surplus.any():
-        assert (residual(p_target, p_draft) * surplus.sum() == surplus).all()
-
-
-@for_any_pair_of_rows
-def test_accepted_guesses_and_their_replacements_sum_to_the_targets_distribution(rows):
-    p_target = rows[1]
-    assert (np.minimum(*rows) + surplus_of(*rows) == p_target).all()
-    got = law(lambda rng: one_guess(*rows)(rng)[1])
-    assert_same_law(got, dict(enumerate(p_target)), tolerance=0)
+    accepted = np.minimum(p_draft, p_target)
+    replaced = np.maximum(p_target - p_draft, 0)
+    assert replaced.sum() == 1 - accepted.sum()  # step 2
+    assert (accepted + replaced == p_target).all()  # step 4
+    if replaced.any():
+        assert (residual(p_target, p_draft) * replaced.sum() == replaced).all()  # step 3
 
 
 @for_any_pair_of_rows
@@ -135,9 +126,9 @@ tiny = st.floats(1e-300, 1) | st.sampled_from([0.0, 1.0, 1e-9, 0.5, np.nextafter
 
 @given(st.lists(st.tuples(tiny, tiny), min_size=3, max_size=6))
 def test_in_floats_the_distribution_of_one_token_is_the_targets_too(weights):
-    rows = [np.array(row) for row in zip(*weights)]
-    assume(all(row.any() for row in rows))
-    p_draft, p_target = (row / row.sum() for row in rows)
+    rows = np.array(weights).T
+    assume(rows.any(axis=1).all())
+    p_draft, p_target = rows / rows.sum(axis=1, keepdims=True)
     got = law(lambda rng: one_guess(p_draft, p_target)(rng)[1])
     assert_same_law(got, dict(enumerate(p_target)))
 
@@ -157,11 +148,13 @@ def check(outcomes, expected):
 
 
 def edges(p, n, cells):
-    """Return the smallest and the largest share of n draws that `check` accepts for p."""
+    """Return the shares of n draws, below p and above it, at which `check` begins to refuse."""
     def is_accepted(share):
         return n * coin_divergence(share, p) <= surprise_limit(cells, FALSE_ALARM)
 
-    return [bisected(p, end, is_accepted)[1] for end in (0.0, 1.0)]  # the first that is refused
+    _, low = bisected(p, 0.0, is_accepted)
+    _, high = bisected(p, 1.0, is_accepted)
+    return low, high
 
 
 def miss(wrong, right, n):
@@ -170,8 +163,10 @@ def miss(wrong, right, n):
     for cell in wrong.keys() | right.keys():
         low, high = edges(right.get(cell, 0), n, len(right))
         p = wrong.get(cell, 0)
-        if not low <= p <= high:
-            bounds.append(math.exp(-n * coin_divergence(high if p > high else low, p)))
+        if p < low:
+            bounds.append(math.exp(-n * coin_divergence(low, p)))
+        if p > high:
+            bounds.append(math.exp(-n * coin_divergence(high, p)))
     return min(bounds)
 
 
@@ -184,11 +179,11 @@ def drawn(function, n, seed):
 @settings(max_examples=15, database=None, phases=[Phase.generate])
 def test_real_draws_accept_and_replace_guesses_with_the_exact_probabilities(rows, seed):
     p_draft, p_target = (row.astype(float) for row in rows)
+    alpha = np.minimum(p_draft, p_target).sum()
     outcomes = drawn(one_guess(p_draft, p_target), 1000, seed)
-    rows = {1: np.minimum(p_draft, p_target), 0: surplus_of(p_draft, p_target)}
-    check(outcomes, {(k, x): p for k, row in rows.items() for x, p in enumerate(row)})
-    check([x for _, x in outcomes], dict(enumerate(p_target)))
-    check([k for k, _ in outcomes], {k: row.sum() for k, row in rows.items()})
+    check(outcomes, law_of_one_guess(p_draft, p_target))
+    check([token for _, token in outcomes], dict(enumerate(p_target)))
+    check([accepted for accepted, _ in outcomes], {1: alpha, 0: 1 - alpha})
 
 
 @pytest.mark.parametrize("pair", ["dense", "four tokens", "disjoint", "greedy draft"])
@@ -198,7 +193,7 @@ def test_real_draws_of_three_tokens_have_the_targets_joint_distribution(pair):
     check(drawn(new_text, 2000, 1), text_law([0], target, 3))
 
 
-FAULTS = {
+FAULTS = {  # what `mock.patch.object` replaces
     "resample from p_target": (speculative, "residual", lambda p_target, p_draft: p_target),
     "residual reversed": (
         speculative, "residual", lambda p_target, p_draft: residual(p_draft, p_target)),
@@ -234,12 +229,15 @@ def test_real_draws_without_a_fault_pass():
 
 
 def test_the_edges_of_the_bound_are_where_check_turns():
-    low, high = edges(0.3, 1000, 2)
-    for share in (low + 1e-3, high - 1e-3):
-        assert 1000 * coin_divergence(share, 0.3) <= surprise_limit(2, FALSE_ALARM)
-    for share in (low - 1e-3, high + 1e-3):
-        assert 1000 * coin_divergence(share, 0.3) > surprise_limit(2, FALSE_ALARM)
-    assert miss({0: 0.3, 1: 0.7}, {0: 0.3, 1: 0.7}, 1000) == 1
+    right = {0: 0.3, 1: 0.7}
+    n = 1000
+    low, high = edges(0.3, n, len(right))
+    for n_zeros in (math.ceil(n * low), math.floor(n * high)):
+        check([0] * n_zeros + [1] * (n - n_zeros), right)
+    for n_zeros in (math.ceil(n * low) - 1, math.floor(n * high) + 1):
+        with pytest.raises(AssertionError):
+            check([0] * n_zeros + [1] * (n - n_zeros), right)
+    assert miss(right, right, n) == 1
 
 
 # ---- GPT-2

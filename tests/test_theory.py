@@ -141,23 +141,27 @@ def test_crossover_at_161_needs_two_bytes_and_no_second_factor_two():
 
 
 def test_the_4090_example_has_the_figures_of_the_errata():
-    (moved, flops), (_, row_flops) = (linear_cost(n_rows, 6656, 17920) for n_rows in (1024, 1))
-    assert round(moved / 1e6, 1) == 288.9 and round(moved / 2**20, 1) == 275.5
+    n_bytes, flops = linear_cost(1024, 6656, 17920)
+    _, flops_of_one = linear_cost(1, 6656, 17920)
+    assert round(n_bytes / 1e6, 1) == 288.9 and round(n_bytes / 2**20, 1) == 275.5
     assert round(flops / 2e9, 1) == 122.1 and round(flops / 1e9, 1) == 244.3
-    assert round(flops / 330e12 * 1e3, 2) == 0.74 and round(row_flops / 330e12 * 1e6, 2) == 0.72
-    four_bit = [linear_cost(n_rows, 6656, 17920, weight_bytes=0.5)[0] for n_rows in (1024, 1)]
-    assert [round(moved / 1e6, 1) for moved in four_bit] == [110.0, 59.7]
+    assert round(1e3 * flops / 330e12, 2) == 0.74  # ms
+    assert round(1e6 * flops_of_one / 330e12, 2) == 0.72  # us
+    for n_rows, megabytes in ((1024, 110.0), (1, 59.7)):
+        n_bytes, _ = linear_cost(n_rows, 6656, 17920, weight_bytes=0.5)
+        assert round(n_bytes / 1e6, 1) == megabytes
 
 
 @given(st.integers(1, 2048), st.integers(1, 64), st.integers(1, 128))
 def test_the_intensities_are_those_of_the_slides(L, n_head, H):
     D = n_head * H
+    # the intensities of a projection, a product of a head, and a layer of the MLP
     prefill = L * D / (2 * L + D), L * H / (2 * H + L), 4 * L * D / (5 * L + 4 * D)
     decode = D / (2 + D), (H + L * H) / (2 * H + L + L * H + 1), 4 * D / (5 + 4 * D)
-    for n_new, n_past, (square, heads, wide) in ((L, 0, prefill), (1, L, decode)):
-        intensities = [found for _, found in intensity_table(n_new, n_past, D, n_head).values()]
-        assert intensities == pytest.approx(
-            [square, square, square, heads, heads, square, wide, wide], rel=1e-12)
+    for n_new, n_past, (projection, head, mlp) in ((L, 0, prefill), (1, L, decode)):
+        table = intensity_table(n_new, n_past, D, n_head)
+        expected = [projection] * 3 + [head] * 2 + [projection] + [mlp] * 2
+        assert [found for _, found in table.values()] == pytest.approx(expected, rel=1e-12)
 
 
 # ---- a whole pass
@@ -178,9 +182,10 @@ def test_pass_flops_are_two_per_matrix_element_and_four_per_score(n_new, n_past,
 
 def test_pass_bytes_are_the_parameters_and_the_cache():
     hparams = GPT2_SIZES["124M"]
-    token = 4 * 2 * 12 * 768  # float32; n_layer keys and values
-    assert pass_bytes(hparams, 1024, 0) == 4 * n_params(hparams) + 1024 * token
-    assert pass_bytes(hparams, 1, 7) == 4 * (n_params(hparams) - 1023 * 768) + 8 * token
+    per_token = 4 * 2 * 12 * 768  # float32; a key and a value of every layer
+    unread = 1023 * 768  # a pass of one token reads one row of wpe
+    assert pass_bytes(hparams, 1024, 0) == 4 * n_params(hparams) + 1024 * per_token
+    assert pass_bytes(hparams, 1, 7) == 4 * (n_params(hparams) - unread) + 8 * per_token
     assert pass_bytes(hparams, 1, 7, n_bytes=2) == pass_bytes(hparams, 1, 7) / 2
 
 

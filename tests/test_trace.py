@@ -15,7 +15,6 @@ from demo import page
 from demo import trace as watch
 from demo.compare import Timed, decoded_run, with_costs
 from demo.flags import parse_args, settings_for_json
-from demo.listing import ROOT
 from demo.page import stored_run
 from demo.task import load_task
 from encoder import Encoder, byte_characters
@@ -23,6 +22,7 @@ from sampling import residual, sample
 from speculative import complete, draft_and_verify, generate, verify
 from tests.commands import json_of_run, run_main
 from tests.distributions import Scripted
+from tests.pages import file_text
 from variants import DECODERS
 
 ENCODER = Encoder({char: token for token, char in enumerate(byte_characters().values())}, [])
@@ -86,24 +86,29 @@ def joined_text(tokens):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_decision_can_be_made_again_from_what_is_shown(seed):
-    ids = [token for result in watched_run(seed=seed)[0] for token in result.ids]
-    step = draft_and_verify(*TOYS, 4)
-    assert complete(PROMPT, step, 60, np.random.default_rng(seed)) == PROMPT + ids
-    for result, seen, seconds in zip(*watched_run(seed=seed), strict=True):
-        assert [token["id"] for token in seen["ids"]] == result.ids
-        assert seen["seconds"] == {"target": seconds}
-        n = len(result.ids) - 1
-        bonus = len(result.ids) > len(result.guesses)
-        origins = ["accepted"] * n + ["bonus" if bonus else "replacement"]
-        assert [token["origin"] for token in seen["ids"]] == origins
+    rounds, all_seen, seconds = watched_run(seed=seed)
+    for result, seen, target_seconds in zip(rounds, all_seen, seconds, strict=True):
+        assert seen["seconds"] == {"target": target_seconds}
+        n = len(result.ids) - 1  # accepted guesses
         for t, guess in enumerate(seen["guesses"]):
             assert guess["threshold"] == min(1, guess["p_target"] / guess["p_draft"])
-            assert guess.get("accepted") == (t < n if t <= n else None)
-            assert ("u_accept" in guess) == (t <= n)
             if t <= n:
-                assert guess["accepted"] == (guess["u_accept"] < guess["threshold"])
-        law = result.p_target[-1] if bonus else residual(result.p_target[n], result.p_draft[n])
-        assert sample(law, Scripted([seen["u_last"]])) == result.ids[-1]
+                assert guess["accepted"] == (t < n) == (guess["u_accept"] < guess["threshold"])
+            else:  # not tested
+                assert guess.get("accepted") is None and "u_accept" not in guess
+        if n == len(result.guesses):
+            origin, row = "bonus", result.p_target[n]
+        else:
+            origin, row = "replacement", residual(result.p_target[n], result.p_draft[n])
+        assert sample(row, Scripted([seen["u_last"]])) == result.ids[-1]
+        assert [token["id"] for token in seen["ids"]] == result.ids
+        assert [token["origin"] for token in seen["ids"]] == ["accepted"] * n + [origin]
+
+
+def test_a_run_that_is_watched_writes_the_same_text():
+    rounds, _, _ = watched_run(seed=1)
+    text = complete(PROMPT, draft_and_verify(*TOYS, 4), 60, np.random.default_rng(1))
+    assert text == PROMPT + [token for result in rounds for token in result.ids]
 
 
 def test_a_character_of_several_ids_gets_its_text_with_its_last_id():
@@ -130,20 +135,25 @@ def test_a_stop_id_among_accepted_guesses_leaves_no_last_id():
 def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_others():
     for result, seen, _ in zip(*watched_run(seed=2)):
         assert len(seen["rows"]) == len(result.guesses) + 1
-        p_draft = [*result.p_draft, np.zeros(256)]
+        p_draft = [*result.p_draft, np.zeros(256)]  # no draft for the bonus token
         for t, (row, target, draft) in enumerate(zip(seen["rows"], result.p_target, p_draft)):
             ids = [token for token, *_ in row["top"]]
             assert {target.argmax(), *result.ids[t : t + 1], *result.guesses[t : t + 1]} <= {*ids}
             assert draft.argmax() in ids or not draft.any()
-            law = residual(target, draft)
-            for token, text, *probabilities, start, end in row["top"]:
-                assert text == ENCODER.decode([token])
-                assert probabilities == [draft[token], target[token]]
-                for u in (start, (start + end) / 2, np.nextafter(end, 0)) if start < end else ():
-                    assert sample(law, Scripted([u])) == token
+            assert_entries_are_of_rows(row["top"], draft, target)
             others = [token not in ids for token in range(256)]
             assert row["others"] == pytest.approx(
                 [each[others].sum() for each in (draft, target, np.minimum(draft, target))])
+
+
+def assert_entries_are_of_rows(entries, draft, target):
+    """Assert that each entry has its probabilities, and the uniforms that draw it at last."""
+    for token, text, p_draft, p_target, start, end in entries:
+        assert text == ENCODER.decode([token])
+        assert (p_draft, p_target) == (draft[token], target[token])
+        if start < end:
+            for u in (start, (start + end) / 2, np.nextafter(end, 0)):
+                assert sample(residual(target, draft), Scripted([u])) == token
 
 
 # ---- every decoder
@@ -153,30 +163,30 @@ def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_othe
 def test_of_every_decoder_what_is_shown_is_known(name, temperature):
     run = decoded_page_run(name, temperature)
     entry = DECODERS[name]
-    branches = any("parent" in guess for result in run["rounds"] for guess in result["guesses"])
-    guess, test = entry.tree if branches and entry.tree else (entry.guess, entry.test)
+    is_tree = any("parent" in guess for result in run["rounds"] for guess in result["guesses"])
+    guess, test = entry.tree if is_tree and entry.tree else (entry.guess, entry.test)
     for function, place in ((guess, run["code"]["guess"]), (test, run["code"]["test"])):
         assert f"def {function.__name__}(" in place["text"]
-        lines = (ROOT / place["file"]).read_text(encoding="utf-8").split("\n")
-        assert lines[place["line"] - 1] == place["text"]
-    tested, accepted = (sum(place[name] for place in run["summary"]["by_position"])
-                        for name in ("tested", "accepted"))
-    n_accepted = [len(result["ids"]) - 1 for result in run["rounds"]]
-    if not branches:
-        assert accepted == sum(n_accepted)
-        assert tested == sum(min(n + 1, len(result["guesses"]))
-                             for n, result in zip(n_accepted, run["rounds"]))
+        assert file_text(place["file"]).split("\n")[place["line"] - 1] == place["text"]
     assert run["exact"] == entry.is_exact(run["settings"])
     assert ("draft_model_size" in run["settings"]) == ("draft" in entry.needs)
+    n_tested = n_accepted = 0
     for result in run["rounds"]:
-        assert ("rows" in result) == (not branches)
+        *accepted, _ = (token["id"] for token in result["ids"])
+        n_accepted += len(accepted)
+        n_tested += min(len(accepted) + 1, len(result["guesses"]))
+        if is_tree:
+            assert [node["id"] for node in result["guesses"] if node.get("led_on")] == accepted
+        assert ("rows" in result) == (not is_tree)
         assert ("u_last" in result) == (test is verify)
-        led = [guess["id"] for guess in result["guesses"] if guess.get("led_on")]
-        assert not branches or led == [token["id"] for token in result["ids"][:-1]]
         for guess in result["guesses"]:
             assert ("threshold" in guess) == (test is verify)
             if "u_accept" in guess and "accepted" in guess:
                 assert guess["accepted"] == (guess["u_accept"] < guess["threshold"])
+    if not is_tree:
+        by_position = run["summary"]["by_position"]
+        assert n_accepted == sum(place["accepted"] for place in by_position)
+        assert n_tested == sum(place["tested"] for place in by_position)
 
 
 # ---- a round as a line

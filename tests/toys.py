@@ -21,12 +21,15 @@ def toy(n_vocab, seed, zeros=0.3, exact=False):
     """
     @cache
     def row(ids):
+        # bytes: a size for every token, whether it is zero, and which token certainly is not
         digest = hashlib.shake_128(repr((seed, ids)).encode()).digest(2 * n_vocab + 1)
-        weights = [1 + size % 9 if other >= 256 * zeros else 0
-                   for size, other in zip(digest[:n_vocab], digest[n_vocab:])]
-        weights[digest[-1] % n_vocab] += 1  # at least one is not zero
-        return (np.array([Fraction(w, sum(weights)) for w in weights], dtype=object)
-                if exact else np.array(weights) / sum(weights))
+        sizes = digest[:n_vocab]
+        is_positive = [byte >= 256 * zeros for byte in digest[n_vocab : 2 * n_vocab]]
+        weights = [(1 + size % 9) * positive for size, positive in zip(sizes, is_positive)]
+        weights[digest[-1] % n_vocab] += 1
+        if exact:
+            return np.array([Fraction(w, sum(weights)) for w in weights], dtype=object)
+        return np.array(weights) / sum(weights)
 
     def model(ids, n_last=1):
         ids = tuple(ids)
@@ -94,16 +97,22 @@ def remembered(model):
 
 def disjoint(n_vocab):
     """Return a draft and a target without a common token: even ids, odd ids."""
-    even = np.arange(n_vocab) % 2 == 0
-    only = lambda mask: lambda row: (row + 1e-3) * mask / ((row + 1e-3) * mask).sum()
-    return mapped(toy(n_vocab, 1), only(even)), mapped(toy(n_vocab, 2), only(~even))
+    def restricted(model, is_possible):
+        def possible_part(row):
+            row = (row + 1e-3) * is_possible  # also if all possible tokens had probability 0
+            return row / row.sum()
+
+        return mapped(model, possible_part)
+
+    is_even = np.arange(n_vocab) % 2 == 0
+    return restricted(toy(n_vocab, 1), is_even), restricted(toy(n_vocab, 2), ~is_even)
 
 
 rows_of_four = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(
     lambda weights: np.array(weights) / sum(weights))
 
-PAIRS = {  # (draft, target)
-    "dense": (toy(3, 1, zeros=0), toy(3, 2, zeros=0)),
+PAIRS = {  # name: (draft, target)
+    "dense": (toy(3, 41, zeros=0), toy(3, 42, zeros=0)),
     "sparse": (toy(3, 3, zeros=0.5), toy(3, 4, zeros=0.5)),
     "four tokens": (toy(4, 5), toy(4, 6)),
     "five tokens": (toy(5, 5, zeros=0.5), toy(5, 6, zeros=0.5)),

@@ -221,12 +221,13 @@ def distance_on(toys, verify, V, K):
     own_toys = oracle.TOYS
     oracle.TOYS = {V: toys}  # the argument `rows` of `check` could hold one toy only
     try:
-        report = oracle.check(verify, K, V)
+        cases = oracle.Cases(K, V, "float64", np.asarray, padding=False, rows=None)
+        report = oracle.report_of_boxes(verify, cases)  # without FINE_TOYS
     except Exception:  # a fault may raise anything
         return 1.0
     finally:
         oracle.TOYS = own_toys
-    return 1.0 if report.exact is None else report.distance
+    return 1.0 if report is None or report.exact is None else report.distance
 
 
 def refused_verifiers(V):

@@ -1,11 +1,10 @@
 """Test benchmarks/: figures by hand and their units, every command, and errors in one line."""
 
+import copy
 import json
-import subprocess
-import sys
 from argparse import Namespace
 from functools import partial
-from pathlib import Path
+from itertools import chain, pairwise
 from unittest import mock
 
 import numpy as np
@@ -39,62 +38,70 @@ from variants.shared.tree_gpt2 import TreeGPT2
 from wrappers.batch_gpt2 import BatchGPT2
 from wrappers.forced import ForcedRound
 
-ROOT = Path(__file__).parents[2]
 HPARAMS = dict(n_vocab=12, n_ctx=96, n_embd=8, n_head=2, n_layer=3)
-COMMANDS = {"speed": speed, "batch": batch, "engines": engines, "variants": variants,
-            "quantized": quantized, "acceptance": acceptance, "rules": rules,
-            "patterns": patterns}
 model = partial(random_model, HPARAMS)  # a GPT2 of a few thousand weights, by its seed
-SMALL = {  # constants of the commands
-    "speed": {"OPENINGS": ["A fox"], "KS": [2], "ALPHAS": [0.6], "RUNS": 1, "ROWS": {"numba": [1]},
-              "BLOCK": {"numba": 2**20}},
-    "batch": {"load_benchmark_pair": lambda size: (None, model(0), model(1)), "BATCHES": [1, 2],
-              "KS": [0, 2]},
-    "engines": {"OPENINGS": ["A fox"], "SEEDS": 1},
-    "variants": {"OPENINGS": ["A fox"]},
-    "quantized": {"OPENINGS": ["A fox"], "KS": [2], "STAGED": [(2, 1)], "ROWS": [1],
-                  "ROUNDINGS": [(4, None)]},
-    "acceptance": {"TEMPERATURES": [0.5, 1.0], "LENGTH": 12},
-    "rules": {"LENGTH": 12},
-    "patterns": {"OPENINGS": ["A fox"], "PROPERTIES": {"an age": {"age": {"enum": [4, 21, 30]}}}}}
+ONE_TEXT = dict(OPENINGS=["A fox"])
+SMALL = {  # constants of the commands, which make them fast
+    speed: dict(ONE_TEXT, KS=[2], ALPHAS=[0.6], RUNS=1, ROWS={"numba": [1]},
+                BLOCK={"numba": 2**20}),
+    batch: dict(load_benchmark_pair=lambda size: (None, model(0), model(1)), BATCHES=[1, 2],
+                KS=[0, 2]),
+    engines: dict(ONE_TEXT, SEEDS=1),
+    variants: ONE_TEXT,
+    quantized: dict(ONE_TEXT, KS=[2], STAGED=[(2, 1)], ROWS=[1], ROUNDINGS=[(4, None)]),
+    acceptance: dict(TEMPERATURES=[0.5, 1.0], LENGTH=12),
+    rules: dict(LENGTH=12),
+    patterns: dict(ONE_TEXT, PROPERTIES={"an age": {"age": {"enum": [4, 21, 30]}}})}
 
 
-def written(ids, seconds):
-    """Return one text as plain decoding writes it."""
+def greedy(name, **flags):
+    """Return the builder of a decoder at temperature 0."""
+    return builder(name, flags, temperature=0)
+
+
+def plain_text(ids, seconds):
+    """Return one text as plain decoding writes it, in passes that are equally long."""
     rounds = [Round([token], [], None, None, 0) for token in ids]
     return WrittenText(ids, rounds, len(ids), seconds, [], [seconds / len(ids)] * len(ids))
 
 
+class Clock:
+    """Stand for the module time: code adds the seconds that it takes."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+def set_all(monkeypatch, module, **values):
+    """Give a module other values until the test ends."""
+    for name, value in values.items():
+        monkeypatch.setattr(module, name, value)
+
+
 # ---- clocks
 
-def test_every_run_on_a_gpu_is_a_command_line_that_its_benchmark_takes(monkeypatch, tmp_path):
-    taken = []
-    statuses = iter([0, 0, 0, 0, 2, 0, 0, 0])
-
-    def run(program, args, *rest):
-        taken.append((program, args))
-        return next(statuses)
-
+@pytest.mark.parametrize("statuses, status", [([0, 0, 0, 0], 0), ([2, 0, 0, 0], 2)])
+def test_every_run_on_a_gpu_is_a_command_line_that_its_benchmark_takes(
+        statuses, status, monkeypatch, tmp_path):
+    run = mock.Mock(side_effect=statuses)
     monkeypatch.setattr(command, "run", run)
-    assert gpu.main([str(tmp_path / "new")]) == 0 and (tmp_path / "new").is_dir()
-    assert [program for program, _ in taken] == ["benchmarks.speed"] * 3 + ["benchmarks.variants"]
-    assert all(args.backend == "cupy" for _, args in taken)
-    assert len({args.json for _, args in taken}) == 4
-    assert gpu.main([str(tmp_path / "new")]) == 2  # the first of its benchmarks fails
+    assert gpu.main([str(tmp_path / "new")]) == status and (tmp_path / "new").is_dir()
+    runs = [call.args[:2] for call in run.call_args_list]
+    assert [program for program, _ in runs] == [*["benchmarks.speed"] * 3, "benchmarks.variants"]
+    assert {args.backend for _, args in runs} == {"cupy"}
+    assert len({args.json for _, args in runs}) == 4
 
 
 def test_a_pass_of_M_rows_computes_M_rows_after_the_context():
     """Two passes share the context and, of tokens drawn from 10**9, no other."""
-    class Recording:
-        n_ctx, n_vocab, calls = 96, 10**9, []
-
-        def __call__(self, ids, n_last=1):
-            self.calls.append((ids, n_last))
-
-    times = clock.interleaved(rows_actions(Recording(), (1, 4, 9), context=64), repeats=2)
-    calls = Recording.calls
+    model = mock.Mock(n_ctx=96, n_vocab=10**9)
+    times = clock.interleaved(rows_actions(model, (1, 4, 9), context=64), repeats=2)
+    calls = [call.args for call in model.call_args_list]
     assert [(len(ids), n_last) for ids, n_last in calls] == 3 * [(65, 1), (68, 4), (73, 9)]
-    assert {common_prefix(a, b) for (a, _), (b, _) in zip(calls, calls[1:])} == {64}
+    assert {common_prefix(a, b) for (a, _), (b, _) in pairwise(calls)} == {64}
     assert all(len(seconds) == 2 for seconds in times.values())
 
 
@@ -110,39 +117,38 @@ def test_a_spread_is_the_median_and_the_quartiles_in_the_unit_of_its_name(monkey
 
 def test_all_decoders_of_a_race_write_the_same_texts_by_the_same_seeds():
     draft, target = model(0), model(1)
-    builders = {name: builder(name, {}, temperature=0) for name in (None, "match", "lookup")}
+    builders = {name: greedy(name) for name in (None, "match", "lookup")}
     results = race(draft, target, builders, [[1], [2, 3]], N=7, repeats=3)
-    for result in results.values():
-        assert [len(texts) for texts in result] == [2, 2, 2]
-        for texts, plain in zip(result, results[None]):
-            assert [text.ids for text in texts] == [text.ids for text in plain]
-        for text in sum(result, []):
+    for runs in results.values():
+        assert [len(texts) for texts in runs] == [2, 2, 2]
+        for text, plain in zip(chain(*runs), chain(*results[None]), strict=True):
+            assert text.ids == plain.ids
             assert len(text.target) == len(text.rounds) and text.seconds >= sum(text.target)
-            assert text.n_rows == sum(len(result.guesses) + 1 for result in text.rounds)
+            assert text.n_rows == sum(len(done.guesses) + 1 for done in text.rounds)
     assert draft.ids == target.ids == []  # the race reads with models of its own
 
 
 def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
     """A target pass takes 10 s, a draft pass 1 s; to build the step takes 100 s more."""
-    now = [0.0]
+    clock = Clock()
 
     class Slow:
         def __init__(self, seconds):
             self.seconds_of_a_pass = seconds
 
         def __call__(self, ids, n_last):
-            now[0] += self.seconds_of_a_pass
+            clock.now += self.seconds_of_a_pass
             return np.zeros((n_last, 3))
 
         def fresh(self):
             return Slow(self.seconds_of_a_pass)
 
     def build_step(draft, target):
-        now[0] += 100
-        return builder("speculative", {"K": 2}, temperature=0)(draft, target)
+        clock.now += 100
+        return greedy("speculative", K=2)(draft, target)
 
     for module in (race_module, compare):
-        monkeypatch.setattr(module, "time", Namespace(perf_counter=lambda: now[0]))
+        monkeypatch.setattr(module, "time", clock)
     text = race_module.write_text(Slow(1.0), Slow(10.0), build_step, [1], N=5, seed=0)
     assert (text.draft, text.target) == ([1.0] * 3, [10.0] * 2)  # 3 tokens, then 2: all accepted
     assert text.seconds == 23
@@ -158,7 +164,9 @@ def test_each_repeat_draws_new_texts():
 def test_speed_and_predictions_by_hand():
     """Plain decoding writes 10 tokens in 5 to 7 s, two rounds of 2 guesses 5 in 2 to 4 s."""
     rounds = [Round([1, 2, 3], [1, 2], None, None, 2), Round([1, 5], [1, 2], None, None, 1)]
-    plain = [[written([1] * 10, seconds)._replace(target=[10.0] * 10)]
+    # The seconds of the passes, of which only predictions are made, have their own scale: a pass
+    # of one row takes 10, a pass of three rows 20, and a draft step 1.5 on average.
+    plain = [[plain_text([1] * 10, seconds)._replace(target=[10.0] * 10)]
              for seconds in (6.0, 5.0, 7.0)]
     ours = [[WrittenText([1, 2, 3, 1, 5], rounds, 6, seconds, [1.0, 1.0, 1.0, 3.0], [20.0, 20.0])]
             for seconds in (2.0, 4.0, 3.0)]
@@ -172,35 +180,32 @@ def test_speed_and_predictions_by_hand():
 
 def test_speed_predicts_with_the_costs_of_its_table_of_passes():
     """One row takes 2 ms, three rows 3 ms, a draft step 0.5 ms; four rows were not measured."""
-    def by_K():
-        return {0: {"acceptance": None}, 2: {"acceptance": 0.5}, 3: {"acceptance": 0.5},
-                "auto": {"acceptance": 0.5}}
-
-    races = {"0": by_K(), "1": by_K()}
-    speed.add_predictions(races, {"draft_ms": {"median": 0.5},
-                                  "rows_ms": {n: {"median": ms} for n, ms in ((1, 2), (3, 3))}})
-    wanted = by_K()
-    wanted[2]["predicted"] = (1 + 0.5 + 0.25) / (2 * 0.25 + 1.5)
-    assert races == {"0": wanted, "1": wanted}
+    passes = {"draft_ms": {"median": 0.5}, "rows_ms": {1: {"median": 2}, 3: {"median": 3}}}
+    of_K = {0: {"acceptance": None}, 2: {"acceptance": 0.5}, 3: {"acceptance": 0.5},
+            "auto": {"acceptance": 0.5}}
+    races = {"0": copy.deepcopy(of_K), "1": copy.deepcopy(of_K)}
+    speed.add_predictions(races, passes)
+    of_K[2]["predicted"] = (1 + 0.5 + 0.25) / (2 * 0.25 + 1.5)
+    assert races == {"0": of_K, "1": of_K}
 
 
 def test_a_race_counts_no_acceptance_of_trees():
-    models = (TreeGPT2(model(seed).params, HPARAMS["n_head"]) for seed in (0, 1))
-    builders = {"tree": builder("tree", {"widths": (2, 1)}, temperature=0)}
-    results = race(*models, builders, [[1]], N=5, repeats=1)
-    assert race_figures(results["tree"], results["tree"])["acceptance"] is None
+    draft, target = (TreeGPT2(model(seed).params, HPARAMS["n_head"]) for seed in (0, 1))
+    builders = {"tree": greedy("tree", widths=(2, 1))}
+    runs = race(draft, target, builders, [[1]], N=5, repeats=1)["tree"]
+    assert race_figures(runs, runs)["acceptance"] is None
 
 
 def test_simulated_runs_compare_K_at_equal_luck():
     """Tokens per pass never fall as K or alpha grows, and the acceptance is about what was set."""
-    tokens = []
+    tokens = []  # [alpha, K]
     for alpha in (0.6, 0.9):
         builders = {K: simulated_builder(K, alpha) for K in (0, 1, 2, 4, 8)}
         results = race(model(0), model(1), builders, [[i] * 32 for i in range(3)], 30, 1)
-        rows = [race_figures(result, results[0]) for result in results.values()]
-        tokens.append([row["tokens_per_pass"] for row in rows])
-        tested = [row["acceptance"] for row in rows[1:]]
-        assert np.mean(tested) == pytest.approx(alpha, abs=0.1) and tokens[-1][0] == 1
+        plain, *rows = [race_figures(runs, results[0]) for runs in results.values()]
+        assert np.mean([row["acceptance"] for row in rows]) == pytest.approx(alpha, abs=0.1)
+        assert plain["tokens_per_pass"] == 1
+        tokens.append([row["tokens_per_pass"] for row in (plain, *rows)])
     assert (np.diff(tokens, axis=0) >= 0).all() and (np.diff(tokens, axis=1) >= 0).all()
 
 
@@ -208,40 +213,41 @@ def test_an_agreeing_pair_accepts_every_guess():
     target = model(0)
     draft = agreeing(target, n_layers=1)
     assert [sizes(draft), sizes(target)] == [HPARAMS | {"n_layer": 1}, HPARAMS]
-    chain = builder("speculative", {"K": 4}, temperature=0)
-    (((text,),),) = race(draft, target, {4: chain}, [[1, 2]], N=30, repeats=1).values()
-    assert len(text.rounds) == 6
+    text = race_module.write_text(draft, target, greedy("speculative", K=4), [1, 2], N=30, seed=0)
+    assert len(text.rounds) == 30 / (4 + 1)
 
 
-def test_weights_are_rounded_to_as_many_steps_as_bits_have_and_staged_texts_are_plain_ones():
+@pytest.mark.parametrize("bits, size", [(8, None), (6, 32), (4, 16)])
+def test_weights_are_rounded_to_as_many_steps_as_bits_have(bits, size):
     w = np.random.default_rng(0).normal(size=(5, 64))
-    for bits, size in ((8, None), (6, 32), (4, 16)):
-        parts = quantized.rounded(w, bits, size).reshape(-1, size or 64)
-        most = 2 ** (bits - 1) - 1
-        steps = parts / abs(parts).max(axis=1, keepdims=True) * most
-        np.testing.assert_allclose(steps, np.rint(steps), atol=1e-9)
-        assert abs(parts.reshape(w.shape) - w).max() <= abs(w).max() / most / 2
+    parts = quantized.rounded(w, bits, size).reshape(-1, size or 64)
+    most = 2 ** (bits - 1) - 1
+    steps = parts / abs(parts).max(axis=1, keepdims=True) * most
+    np.testing.assert_allclose(steps, np.rint(steps), atol=1e-9)
+    assert abs(parts.reshape(w.shape) - w).max() <= abs(w).max() / most / 2
+
+
+def test_quantized_and_staged_texts_are_plain_ones_in_fewer_rounds():
     rows = partial(quantized.model_rows, temperature=0.0, alpha=None)
-    builders = {"plain": quantized.quantized_builder(rows, 0),
-                "chain": quantized.quantized_builder(rows, 3),
-                "staged": quantized.staged(rows, model(2), 3, 2)}
     target = model(1)
-    copy = quantized.int8_copy(target)
-    results = race(copy, target, builders, [[1, 2]], N=9, repeats=1)
-    ((plain,),), *others = results.values()
-    for ((text,),) in others:
-        assert text.ids == plain.ids and len(text.rounds) < len(plain.rounds) == 9
+    write = partial(race_module.write_text, quantized.int8_copy(target), target, ids=[1, 2], N=9,
+                    seed=0)
+    plain = write(build_step=quantized.quantized_builder(rows, 0))
+    assert len(plain.rounds) == 9
+    staged = quantized.staged(rows, model(2), 3, 2)
+    for build_step in (quantized.quantized_builder(rows, 3), staged):
+        text = write(build_step=build_step)
+        assert text.ids == plain.ids and len(text.rounds) < 9
 
 
 # ---- figures of the commands, by hand
 
 def test_a_batch_counts_tokens_per_second_and_per_pass(monkeypatch):
     """Plain decoding writes 30 tokens in 30 rounds, K = 2 in 10; a batch of n takes 6 / n s."""
-    for name, value in {
-            "BATCHES": (1, 2), "KS": (0, 2), "load_benchmark_pair": lambda size: (None, None, None),
-            "written_counts": lambda draft, target, xs, N, n, K: (30, 10 if K else 30),
-            "interleaved": lambda actions, _: {(n, K): [6 / n] for n, K in actions}}.items():
-        monkeypatch.setattr(batch, name, value)
+    set_all(monkeypatch, batch, BATCHES=(1, 2), KS=(0, 2),
+            load_benchmark_pair=lambda size: (None, None, None),
+            written_counts=lambda draft, target, xs, N, n, K: (30, 10 if K else 30),
+            interleaved=lambda actions, _: {(n, K): [6 / n] for n, K in actions})
     figures = batch.all_figures(Namespace(N=15, repeats=1))
     assert figures["tokens_per_pass"] == {0: 1, 2: 3}
     for run in figures["runs"].values():
@@ -259,11 +265,10 @@ def test_a_batch_of_n_reads_n_texts_in_a_pass_and_writes_the_same_tokens():
 
 def test_the_floor_of_a_pass_is_its_bytes_over_the_bandwidth(monkeypatch):
     """2**20 bytes take 2 ms, a row 4 ms; four draft steps take 8 ms."""
+    set_all(monkeypatch, speed, BLOCK={"numba": 2**20},
+            floor_times=lambda args, target: ([0.004], [0.002]),
+            milliseconds=lambda actions, repeats: {name: {"median": 8.0} for name in actions})
     args = Namespace(backend="numba", repeats=1)
-    monkeypatch.setattr(speed, "BLOCK", {"numba": 2**20})
-    monkeypatch.setattr(speed, "floor_times", lambda args, target: ([0.004], [0.002]))
-    monkeypatch.setattr(speed, "milliseconds", lambda actions, repeats: {
-        name: {"median": 8.0} for name in actions})
     figures = speed.pass_times(args, None, model(0), model(1))
     floor_ms = 2 * pass_bytes(HPARAMS) / 2**20
     assert figures["floor_ms"] == pytest.approx(floor_ms)
@@ -274,8 +279,8 @@ def test_the_floor_of_a_pass_is_its_bytes_over_the_bandwidth(monkeypatch):
 
 def test_a_row_of_a_decoder_by_hand():
     """Two texts of two tokens, in 0.1 s each; plain decoding takes 0.3 s; one differs."""
-    plain = [[written([1, 2], 0.3), written([3, 4], 0.3)]]
-    ours = [[written([1, 2], 0.1), written([3, 5], 0.1)]]
+    plain = [[plain_text([1, 2], 0.3), plain_text([3, 4], 0.3)]]
+    ours = [[plain_text([1, 2], 0.1), plain_text([3, 5], 0.1)]]
     row = variants.row_figures(ours, plain, temperature=0)
     assert row == {"tokens/pass": 1, "rows/pass": 1, "ms/token": pytest.approx(50),
                    "speed-up (slowest - fastest)": "3.00 (3.00 - 3.00)", "same": "1 of 2"}
@@ -283,8 +288,7 @@ def test_a_row_of_a_decoder_by_hand():
 
 def test_one_text_has_one_acceptance_at_its_own_temperature(monkeypatch):
     """The bundled pair's texts at temperature 1 are both kinds of texts there."""
-    for constant, value in SMALL["acceptance"].items():
-        monkeypatch.setattr(acceptance, constant, value)
+    set_all(monkeypatch, acceptance, **SMALL[acceptance])
     half, one = acceptance.all_figures(Namespace(texts=2))["temperatures"].values()
     assert one["own"] == pytest.approx(one["same"])
     assert half["own"] != pytest.approx(half["same"])
@@ -305,16 +309,15 @@ def test_the_table_says_which_decoders_are_exact(monkeypatch):
 
 
 def test_an_engines_figures_by_hand(monkeypatch):
-    """4 tokens take 2 s and 4 passes plainly; 1 s and 2 passes, at temperature 1 in 4, else."""
-    seconds = [0.0]
+    """4 tokens take 2 s and 4 passes, with a draft 1 s and, at temperature 0 alone, 2 passes."""
+    clock = Clock()
 
     def write(x, N, temperature, seed, speculative):
-        seconds[0] += 1 if speculative else 2
-        return x * N, 2 if speculative and not temperature else 4
+        clock.now += 1 if speculative else 2
+        return x * N, 2 if speculative and temperature == 0 else 4
 
     engine = lambda encoder, draft, target: write
-    monkeypatch.setattr(engines, "ours", engine)
-    monkeypatch.setattr(engines, "time", Namespace(perf_counter=lambda: seconds[0]))
+    set_all(monkeypatch, engines, ours=engine, time=clock)
     args = Namespace(N=4, repeats=3)
     row = engines.engine_figures(engine, (None, None, None), [[1], [2]], range(5), args)
     assert row == {"same": "2 of 2", "tokens/pass at 0": 2, "tokens/pass at 1": 1, "tokens/s": 4,
@@ -323,22 +326,23 @@ def test_an_engines_figures_by_hand(monkeypatch):
 
 def test_the_mask_of_a_round_by_hand(monkeypatch):
     """A pass takes 10 s, and a mask 1 s; after token 0 only 1 may follow, then only 2."""
-    now = [0.0]
+    clock = Clock()
 
     def allowed(ids):
-        now[0] += 1
-        return np.arange(3) == ids[-1] + 1 if ids[-1] < 2 else np.ones(3, dtype=bool)
+        clock.now += 1
+        return np.array([[False, True, False], [False, False, True], [True] * 3][ids[-1]])
 
     def target(ids, n_last=1):
-        now[0] += 10
+        clock.now += 10
         return np.zeros((n_last, 3))
 
-    monkeypatch.setattr(patterns, "time", Namespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(patterns, "time", clock)
     case = Namespace(ids=[0], pattern=lambda: allowed, stop=())
     rounds = [ForcedRound([1, 2], [1], None, None, 1), Round([2, 2, 2], [2, 2], None, None, 2)]
-    # the forced tokens: 2 masks, and a third that ends the run; the round: a look, 2 rows of the
-    # draft and 3 of the target
-    assert patterns.mask_shares(case, rounds, target) == pytest.approx((6 / 10, 3 / 2 / 10))
+    # The forced tokens need 2 masks, and a third that ends the run. The round needs 1 to see that
+    # nothing is forced, 2 for the draft's rows and 3 for the target's.
+    shares = patterns.mask_shares(case, rounds, target)
+    assert shares == pytest.approx((6 / 10, 3 / 2 / 10))
 
 
 def test_a_forced_round_is_no_pass_of_a_race():
@@ -354,24 +358,23 @@ def test_a_forced_round_is_no_pass_of_a_race():
 ONCE = "--N 3 --repeats 1"
 
 
-@pytest.mark.parametrize("name, words, shown", [
-    ("speed", ONCE, "3 new tokens"), ("batch", ONCE, "3 new tokens"),
-    ("engines", f"{ONCE} --only here", "3 new tokens"),
-    ("variants", f"{ONCE} --rows stopping lookup", "3 new tokens"),
-    ("quantized", f"{ONCE} --temperature 1 --busy 1", "3 new tokens"),
-    ("acceptance", "--texts 2", "2 texts of 12 tokens"),
-    ("rules", "--rounds 6", "Temperature 0.7: 6 rounds of"),
-    ("patterns", "--repeats 1", "An age, temperature 1:")])
-def test_what_a_command_measures_it_shows_again(name, words, shown, tmp_path, monkeypatch):
-    for constant, value in SMALL[name].items():
-        monkeypatch.setattr(COMMANDS[name], constant, value)
-    if name == "patterns":
+@pytest.mark.parametrize("module, words, shown", [
+    (speed, ONCE, "3 new tokens"), (batch, ONCE, "3 new tokens"),
+    (engines, f"{ONCE} --only here", "3 new tokens"),
+    (variants, f"{ONCE} --rows stopping lookup", "3 new tokens"),
+    (quantized, f"{ONCE} --temperature 1 --busy 1", "3 new tokens"),
+    (acceptance, "--texts 2", "2 texts of 12 tokens"),
+    (rules, "--rounds 6", "Temperature 0.7: 6 rounds of"),
+    (patterns, "--repeats 1", "An age, temperature 1:")])
+def test_what_a_command_measures_it_shows_again(module, words, shown, tmp_path, monkeypatch):
+    if module is patterns:
         pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
+    set_all(monkeypatch, module, **SMALL[module])
     path = tmp_path / "figures.json"
-    status, measured, _ = outcome(COMMANDS[name].main, *words.split(), "--json", path)
-    assert (status, measured) == outcome(COMMANDS[name].main, "--show", path)[:2]
+    status, measured, _ = outcome(module.main, *words.split(), "--json", path)
+    assert (status, measured) == outcome(module.main, "--show", path)[:2]
     assert status == 0 and shown in measured and "| --- |" in measured
-    is_timed = name not in ("acceptance", "rules")
+    is_timed = module not in (acceptance, rules)
     assert ("Measured on 20" in measured) == is_timed
 
 
@@ -434,35 +437,17 @@ def test_every_decoder_that_can_run_has_a_row():
         assert rows == {name for name, entry in DECODERS.items() if T == 0 or not entry.greedy}
 
 
-WITH_TWO_PROMPTS = """
-import sys
-from benchmarks import engines
-engines.SEEDS = 0
-del engines.OPENINGS[2:]
-sys.exit(engines.main(sys.argv[1:]))
-"""
-
-
-def run_with_two_prompts(words, monkeypatch):
-    """Run benchmarks.engines in this process, which has loaded the package."""
-    monkeypatch.setattr(engines, "SEEDS", 0)
-    monkeypatch.setattr(engines, "OPENINGS", engines.OPENINGS[:2])
-    return outcome(engines.main, *words)
-
-
 @pytest.mark.filterwarnings("default")  # those of the packages
-@pytest.mark.parametrize("engine", ["transformers", "llama.cpp"])
-def test_an_engine_writes_our_greedy_texts(engine, tmp_path, monkeypatch):
-    pytest.importorskip({"llama.cpp": "xllamacpp"}.get(engine, engine))
-    words = ["--only", engine, *"--N 20 --repeats 1 --json".split(), tmp_path / "a.json"]
-    if engine == "transformers":
-        status, _, err = run_with_two_prompts(words, monkeypatch)
-    else:  # llama.cpp logs past sys.stderr
-        done = subprocess.run([sys.executable, "-c", WITH_TWO_PROMPTS, *words], cwd=ROOT, text=True,
-                              capture_output=True, timeout=240)
-        status, err = done.returncode, done.stderr
+@pytest.mark.parametrize("engine, package", [
+    ("transformers", "transformers"), ("llama.cpp", "xllamacpp")])
+def test_an_engine_writes_our_greedy_texts(engine, package, tmp_path, monkeypatch):
+    pytest.importorskip(package)
+    set_all(monkeypatch, engines, SEEDS=0, OPENINGS=engines.OPENINGS[:2])
+    path = tmp_path / "a.json"
+    status, _, err = outcome(engines.main, "--only", engine, "--N", 20, "--repeats", 1,
+                             "--json", path)
     assert status == 0, err
-    row = json.loads((tmp_path / "a.json").read_text("utf-8"))["rows"][engine]
+    row = json.loads(path.read_text("utf-8"))["rows"][engine]
     assert row["same"] == "2 of 2" and row["tokens/pass at 0"] > 1.5
 
 

@@ -161,14 +161,19 @@ from unittest import mock
 import numpy as np
 import utils
 from lib.checkpoints import openai
-tensorflow, convert = mock.Mock(), openai.convert_checkpoint  # the true one takes seconds to start
+
+tensorflow = mock.Mock()  # the true one takes seconds to start
 tensorflow.errors.OpError = OSError
 tensorflow.train.load_checkpoint().get_tensor = np.load(sys.argv[2]).__getitem__
+sys.modules["tensorflow"] = tensorflow
+convert = openai.convert_checkpoint
+
 def convert_slowly(*args):
     print("converts", flush=True)
     time.sleep(0.5)
     convert(*args)
-openai.convert_checkpoint, sys.modules["tensorflow"] = convert_slowly, tensorflow
+
+openai.convert_checkpoint = convert_slowly
 utils.load_encoder_hparams_and_params("tiny", sys.argv[1])
 print("loaded")
 """
@@ -176,9 +181,9 @@ print("loaded")
 
 def test_two_conversions_at_once_and_one_that_is_killed_end_with_one_good_file(models, original):
     np.savez(models / "weights.npz", **original[1])
-    start = partial(subprocess.Popen, [sys.executable, "-c", CONVERT, models,
-                                       models / "weights.npz"],
-                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    words = [sys.executable, "-c", CONVERT, models, models / "weights.npz"]
+    start = partial(subprocess.Popen, words, cwd=ROOT, text=True, stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE)
     killed = start()
     killed.stdout.readline()
     others = [start(), start()]

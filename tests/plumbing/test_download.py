@@ -31,23 +31,34 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        wants = self.headers["Range"]
-        self.server.requests.append(wants)
+        wanted = self.headers["Range"]  # bytes=START-
+        self.server.requests.append(wanted)
         assert self.headers["Accept-Encoding"] == "identity"  # lengths are those of the file
         fault = self.server.faults.pop(0) if self.server.faults else None
-        start = 0 if fault == "no ranges" else int(wants.removeprefix("bytes=").rstrip("-"))
-        if isinstance(fault, int) or start >= len(DATA):
-            return self.send_error(fault or 416)
-        body = b"<html>please log in</html>" if fault == "page" else DATA[start:]
-        self.send_response(200 if fault == "no ranges" else 206)
-        self.send_header("Content-Type", "text/html" if fault == "page" else "application/data")
+        start = int(wanted.removeprefix("bytes=").rstrip("-"))
+        if isinstance(fault, int):
+            return self.send_error(fault)
+        if fault == "no ranges":
+            return self.send(200, "application/data", DATA, len(DATA))
+        if start >= len(DATA):
+            return self.send_error(416)
+        if fault == "page":
+            page = b"<html>please log in</html>"
+            return self.send(206, "text/html", page, len(page))
+        body = DATA[start:]
+        n_sent = {"cut": len(body) // 2, "nothing": 0}.get(fault, len(body))
+        self.send(206, "application/data", body, n_sent)
+
+    def send(self, status, content_type, body, n_sent):
+        """Announce the whole body and send n_sent bytes of it, with a pause in the middle."""
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        half = {"cut": len(body) // 2, "nothing": 0}.get(fault, len(body))
-        self.wfile.write(body[: half // 2])
+        self.wfile.write(body[: n_sent // 2])
         self.wfile.flush()
         time.sleep(self.server.pause)
-        self.wfile.write(body[half // 2 : half])
+        self.wfile.write(body[n_sent // 2 : n_sent])
 
 
 @pytest.fixture
@@ -67,10 +78,11 @@ def server(monkeypatch):
 
 @pytest.fixture
 def path(tmp_path):
+    """Return the path of a download, in an empty folder."""
     return tmp_path / "data"
 
 
-def left(path):
+def names_beside(path):
     """Return the names of the files in the folder of a path."""
     return sorted(file.name for file in path.parent.iterdir())
 
@@ -81,7 +93,7 @@ def left(path):
 def test_a_fault_that_passes_is_overcome(server, path, faults):
     server.faults = list(faults)
     download(server.url, path)
-    assert path.read_bytes() == DATA and left(path) == ["data"] and server.faults == []
+    assert path.read_bytes() == DATA and names_beside(path) == ["data"] and server.faults == []
 
 
 @pytest.mark.parametrize("faults, words", [
@@ -98,7 +110,7 @@ def test_a_server_that_falls_silent_is_left(server, path, monkeypatch):
     server.pause = 1
     with pytest.raises(OSError, match="run it again to resume"):
         download(server.url, path)
-    assert left(path) == ["data.part"]
+    assert names_beside(path) == ["data.part"]
 
 
 def test_a_file_that_is_shorter_than_the_server_said_is_not_whole(path, monkeypatch):
@@ -115,7 +127,7 @@ def test_a_file_that_is_shorter_than_the_server_said_is_not_whole(path, monkeypa
 def test_a_part_that_is_whole_or_too_long_ends_well(server, path, part):
     path.with_name("data.part").write_bytes(part)
     download(server.url, path)
-    assert path.read_bytes() == DATA and left(path) == ["data"]
+    assert path.read_bytes() == DATA and names_beside(path) == ["data"]
     server.requests.clear()
     download(server.url, path)  # as a process does that waited for the lock
     assert server.requests == []
@@ -144,7 +156,7 @@ def test_a_killed_download_leaves_no_file_and_holds_no_lock_and_resumes(server, 
     server.pause = 0
     with folder_lock(path.parent):
         download(server.url, path)
-    assert path.read_bytes() == DATA and left(path) == ["data"]
+    assert path.read_bytes() == DATA and names_beside(path) == ["data"]
     assert server.requests[-1] != "bytes=0-"
 
 
@@ -162,17 +174,17 @@ class FileOnSmallDisk(io.FileIO):
 
 def test_a_full_disk_is_named_and_the_part_is_resumed(server, path, monkeypatch):
     with monkeypatch.context() as disk:
-        for writer in (module, files):
+        for writer in (module, files):  # their `open` is Python's, which they do not define
             disk.setattr(writer, "open", FileOnSmallDisk, raising=False)
         with pytest.raises(OSError, match="No space left on device.*data") as caught:
             download(server.url, path)
-        assert caught.value.errno == errno.ENOSPC and left(path) == ["data.part"]
+        assert caught.value.errno == errno.ENOSPC and names_beside(path) == ["data.part"]
         big = path.with_name("big")
         with pytest.raises(OSError, match="No space left.*big"), atomic(big) as file:
             file.write(bytes(2**20))
-        assert left(path) == ["data.part"]
+        assert names_beside(path) == ["data.part"]
     download(server.url, path)
-    assert path.read_bytes() == DATA and left(path) == ["data"]
+    assert path.read_bytes() == DATA and names_beside(path) == ["data"]
     assert server.requests[-1] == f"bytes={FileOnSmallDisk.SPACE}-"
 
 
@@ -183,7 +195,7 @@ def test_a_file_appears_whole_or_not_at_all(path):
             file.write(b"new")
             file.flush()
             raise error
-        assert path.read_bytes() == b"old" and left(path) == ["data"]
+        assert path.read_bytes() == b"old" and names_beside(path) == ["data"]
     with atomic(path) as file:
         file.write(b"new")
-    assert path.read_bytes() == b"new" and left(path) == ["data"]
+    assert path.read_bytes() == b"new" and names_beside(path) == ["data"]

@@ -20,6 +20,7 @@ import pytest
 pytest.importorskip("huggingface_hub", reason="needs requirements/peers.txt")
 
 from lib.checkpoints import hub  # noqa: E402
+from tests.checkpoints import files_in  # noqa: E402
 
 ROOT = Path(hub.__file__).parents[2]
 VERSION = "0123456789abcdef0123456789abcdef01234567"
@@ -45,27 +46,26 @@ class StandIn(BaseHTTPRequestHandler):
         """Send the answer to a path, or status 404."""
         self.server.asked.append(self.path)
         path = self.path.partition("?")[0].removeprefix("/api/models")
-        _, owner, name, *rest = path.split("/")
-        files = self.server.models.get(f"{owner}/{name}")
+        _, owner, name, kind, *rest = path.split("/")
+        model = f"{owner}/{name}"
+        files = self.server.models.get(model)
         headers = {"X-Repo-Commit": VERSION}
+        status = 200
         if files is None:
-            return self.send(404, b'{"error": "Repository not found"}',
-                             {"X-Error-Code": "RepoNotFound"}, has_body)
-        if rest[:1] == ["revision"]:
-            body = json.dumps({"id": f"{owner}/{name}", "sha": VERSION, "siblings": []}).encode()
-        elif rest[:1] == ["tree"]:
+            status = 404
+            headers["X-Error-Code"] = "RepoNotFound"
+            body = b'{"error": "Repository not found"}'
+        elif kind == "revision":
+            body = json.dumps({"id": model, "sha": VERSION, "siblings": []}).encode()
+        elif kind == "tree":
             body = json.dumps([{"type": "file", "path": file, "size": len(data), "oid": file}
                                for file, data in files.items()]).encode()
         else:  # resolve/VERSION/file
-            body = files["/".join(rest[2:])]
+            body = files["/".join(rest[1:])]
             headers["ETag"] = f'"{hashlib.sha256(body).hexdigest()}"'
-        return self.send(200, body, headers, has_body)
-
-    def send(self, status, body, headers, has_body):
-        """Send one answer."""
         self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
+        for header, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(header, value)
         self.end_headers()
         if has_body:
             self.wfile.write(body)
@@ -87,47 +87,50 @@ def stand_in(models):
         server.server_close()
 
 
+ASK = """
+import sys
+from lib.checkpoints.hub import model_folder
+try:
+    print(model_folder(sys.argv[1]))
+except ValueError as error:
+    print(error)
+"""
+
+
 def folder_of(name, home, server=None, **environment):
     """Return what model_folder returns, or its message, in a process with this cache and hub."""
     port = server.server_port if server else 9  # nobody listens on port 9
-    settings = {"HF_HOME": str(home), "HF_ENDPOINT": f"http://127.0.0.1:{port}", **environment}
-    code = ("from lib.checkpoints.hub import model_folder\n"
-            f"try: print(model_folder({name!r}))\nexcept ValueError as error: print(error)")
-    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
-                         env=os.environ | {"NO_PROXY": "127.0.0.1"} | settings, timeout=100)
+    settings = {"HF_HOME": str(home), "HF_ENDPOINT": f"http://127.0.0.1:{port}",
+                "NO_PROXY": "127.0.0.1", **environment}
+    ran = subprocess.run([sys.executable, "-c", ASK, name], cwd=ROOT, capture_output=True,
+                         text=True, env=os.environ | settings, timeout=100)
     assert ran.returncode == 0 and ran.stdout.count("\n") == 1, ran.stderr
     return ran.stdout.strip()
-
-
-def files_of(folder):
-    """Return {path: bytes} of a folder."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in Path(folder).rglob("*") if path.is_file()}
 
 
 def test_a_model_is_fetched_once_without_code_and_pickles_and_a_lost_part_again(tmp_path):
     with stand_in({"mine/model": MODEL | OTHERS}) as server:
         fetched = folder_of("mine/model", tmp_path, server)
-        assert files_of(fetched) == MODEL
+        assert files_in(fetched) == MODEL
         assert not any(file in path for path in server.asked for file in OTHERS)
         server.asked.clear()
         assert folder_of("mine/model", tmp_path, server) == fetched and server.asked == []
         assert folder_of("mine/model", tmp_path, HF_HUB_OFFLINE="1") == fetched
+        # A part is lost, and its name too, as transformers keeps no list of the files.
         Path(fetched, "model-00002-of-00002.safetensors").unlink()
-        # transformers keeps no list of the files when it fetches them one by one
         listing, = tmp_path.rglob("trees")
         shutil.rmtree(listing)
         assert "the hub's copy of 'mine/model' lacks" in folder_of("mine/model", tmp_path)
         assert folder_of("mine/model", tmp_path, server) == fetched
-    assert files_of(fetched) == MODEL
+    assert files_in(fetched) == MODEL
 
 
-@pytest.mark.parametrize("files, words", [
-    ({"config.json": b"{}", "pytorch_model.bin": b"pickle"},
+@pytest.mark.parametrize("models, words", [
+    ({"mine/model": {"config.json": b"{}", "pytorch_model.bin": b"pickle"}},
      "the hub's copy of 'mine/model' lacks config.json or files of model*.safetensors"),
-    (None, "cannot be fetched: RepositoryNotFoundError: Repository Not Found for url: http")])
-def test_what_the_hub_does_not_have_is_one_sentence(files, words, tmp_path):
-    with stand_in({} if files is None else {"mine/model": files}) as server:
+    ({}, "cannot be fetched: RepositoryNotFoundError: Repository Not Found for url: http")])
+def test_what_the_hub_does_not_have_is_one_sentence(models, words, tmp_path):
+    with stand_in(models) as server:
         assert words in folder_of("mine/model", tmp_path, server)
 
 

@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from http.server import ThreadingHTTPServer
+from unittest import mock
 
 import pytest
 
@@ -39,10 +40,18 @@ def server():
 def ask(server, body=None, path="/decode", **headers):
     """Return status and text of the answer to a POST, or to a GET without a body."""
     connection = HTTPConnection(live.HOST, server.server_port, timeout=120)
-    method, data = ("POST", json.dumps(body)) if body else ("GET", None)
-    connection.request(method, path, data if isinstance(body, dict) else body, headers)
+    if isinstance(body, dict):
+        body = json.dumps(body)
+    connection.request("POST" if body else "GET", path, body, headers)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
+
+
+def error_of(server, body, **headers):
+    """Return the error that answers a request, in one line."""
+    _, text = ask(server, body, **headers)
+    assert len(text.splitlines()) == 1 and len(text) < 400
+    return json.loads(text)["error"]
 
 
 def ids_of(text):
@@ -69,8 +78,9 @@ def test_the_rounds_and_figures_are_those_of_the_real_decoder(server, more):
     first, *_, before, last = map(json.loads, text.splitlines())
     assert first["run"]["summary"]["ids"] == len(first["round"]["ids"]) < 12
     assert before["run"]["summary"]["ids"] == 12 and last["seconds"] > 0
-    assert (ASKED | more).items() - {("prompt", ASKED["prompt"]), ("N", 12)} <= (
-        first["run"]["settings"].items())
+    for name, value in (ASKED | more).items():
+        if name not in ("prompt", "N"):
+            assert first["run"]["settings"][name] == value
 
 
 def test_the_text_fits_the_pattern_of_its_request_alone(server):
@@ -91,8 +101,7 @@ def test_the_text_fits_the_pattern_of_its_request_alone(server):
     ({"regex": "a", "lark": "b"}, '"regex" and "lark" are both given: choose one')])
 def test_a_pattern_that_is_not_valid_is_refused_and_told_why(server, more, why):
     pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
-    _, text = ask(server, ASKED | more)
-    assert json.loads(text)["error"].startswith(why) and len(text.splitlines()) == 1
+    assert error_of(server, ASKED | more).startswith(why)
 
 
 def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_stream(server):
@@ -111,45 +120,37 @@ def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_s
 @pytest.mark.parametrize("body, why", [
     ({"N": "x"}, "N: need a whole number >= 0, got 'x'"),
     ({"N": 2.5}, "N: need a whole number >= 0, got '2.5'"),
-    ({"N": None}, "N: need a whole number"), ({"N": [1]}, "N: need a whole number"),
+    ({"N": None}, "N: need a whole number"),
     ({"seed": -1}, "seed: need a whole number >= 0, got '-1'"),
     ({"seed": True}, "seed: need a whole number >= 0, got 'True'"),
     ({"K": 0}, "--K: need auto or a whole number >= 1"),
-    ({"K": 2.5}, "--K: need auto or a whole number >= 1, got '2.5'"),
     ({"K": None}, "--K: need a value, got None"), ({"K": [4]}, "--K: need auto or a whole"),
     ({"prompt": ""}, "got an empty one"), ({"prompt": "tale " * 5000}, "shorten it"),
-    ({"prompt": 5}, "prompt: need a text, got 5"), ({"prompt": None}, "prompt: need a text"),
+    ({"prompt": 5}, "prompt: need a text, got 5"),
     ({"temperature": -1}, "need 0 <= temperature"), ({"prompt": "\ud800"}, "surrogates"),
     ({"temperature": "warm"}, "temperature: need a number, got 'warm'"),
     ({"temperature": float("nan")}, "need 0 <= temperature < inf, got nan"),
-    ({"temperature": {}}, "temperature: need a number"),
     ({"decoder": "../x"}, "need one of the decoders speculative, "),
     ({"decoder": ["tree"]}, "decoder: need a text"),
     ({"decoder": "tree", "K": 2}, "--K does not apply to --decoder tree"),
     ({"top_k": 5}, "'top_k' is not part of a request: choose from prompt, decoder, "
                    "N, seed, temperature, K"),
     ("{}", "need a request with prompt, got none"), ("[]", "need a JSON object, got []"),
-    ("5", "need a JSON object, got 5"), ("{", "need JSON, got: "), (" ", "need JSON, got: "),
-    ("[" * 100_000, "recursion")],
+    ("{", "need JSON, got: "), ("[" * 100_000, "recursion")],
     ids=lambda value: str(value)[:40])
 def test_a_malformed_request_is_refused_and_told_why(server, body, why):
-    _, text = ask(server, body if isinstance(body, str) else ASKED | body)
-    assert why in json.loads(text)["error"] and len(text.splitlines()) == 1 and len(text) < 400
+    assert why in error_of(server, body if isinstance(body, str) else ASKED | body)
 
 
 @pytest.mark.parametrize("length", ["-1", "x", "", "1" * 30])
 def test_a_request_without_a_length_is_refused(server, length):
-    _, text = ask(server, ASKED, **{"Content-Length": length})
-    assert json.loads(text)["error"] == f"need a Content-Length, got {length!r}"
+    why = error_of(server, ASKED, **{"Content-Length": length})
+    assert why == f"need a Content-Length, got {length!r}"
 
 
 def test_a_fault_of_the_decoder_reaches_the_page(server, monkeypatch):
-    def broken(*args):
-        raise KeyError("here")
-
-    monkeypatch.setattr(live, "send_rounds", broken)
-    _, text = ask(server, ASKED)
-    assert json.loads(text) == {"error": "cannot decode this request: KeyError: 'here'"}
+    monkeypatch.setattr(live, "send_rounds", mock.Mock(side_effect=KeyError("here")))
+    assert error_of(server, ASKED) == "cannot decode this request: KeyError: 'here'"
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "80.5", "http"])
@@ -201,9 +202,11 @@ def test_a_port_that_is_used_is_named_in_one_line(server):
 def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
     with chromium() as tab:
         tab.open(f"http://127.0.0.1:{server.server_port}/")
-        shown = tab("document.body.innerText")  # before the first text: no figures, no settings
+        # before the first text: no figures, no settings
+        shown = tab("document.body.innerText")
         assert " in 0 passes" not in shown and "temperature 0" not in shown
         assert "Settings" not in shown and "What a round is" in shown
+        # a text that is written to its end
         tab("""ask.prompt.value = "Once upon a time"; ask.N.value = 12; ask.seed.value = 3;
                ask.write.click()""")
         tab.wait("!ask.write.disabled")
@@ -212,13 +215,15 @@ def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
         assert "12 tokens in" in shown and "temperature 1" in shown and "Settings" in shown
         assert tab("run.rounds.flatMap(round => round.ids.map(each => each.id))") == directly(
             server, ASKED | {"K": 4})
+        # a text that is stopped
         tab("ask.N.value = 200; ask.write.click()")
-        tab.wait("run.rounds.length > 3")  # before the text is whole
+        tab.wait("run.rounds.length > 3")
         tab("ask.stop.click()")
         tab.wait("!ask.write.disabled")
         n = tab("run.rounds.flatMap(round => round.ids).length")
         assert tab("at('state').textContent") == "Stopped"
         assert tab("at('result').textContent").startswith(f"{n} tokens in ")
+        # a decoder without K, and a request that is refused
         tab("ask.decoder.value = 'tree'; ask.decoder.dispatchEvent(new Event('change'))")
         assert tab("ask.K.disabled") and "K" not in tab("asked()")
         tab("ask.prompt.value = 'tale '.repeat(5000); form.requestSubmit()")

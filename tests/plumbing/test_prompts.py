@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
 from pathlib import Path
 from unittest import mock
 
@@ -16,7 +15,7 @@ import pytest
 
 import main
 from demo.flags import parse_args, settings_for_json
-from demo.prompts import Job, counted, record_of, repeated_ids, write_records
+from demo.prompts import Job, record_of, repeated_ids, write_records
 from demo.task import load_task
 from lib.backend import products
 from lib.pattern import DeadEnd
@@ -78,9 +77,17 @@ def out_bytes():
     return Path("out").read_bytes()
 
 
-def out_records():
-    """Return the records of --out."""
-    return [json.loads(line) for line in out_bytes().splitlines()]
+def records(name="out"):
+    """Return the records of a file."""
+    return [json.loads(line) for line in Path(name).read_bytes().splitlines()]
+
+
+@pytest.fixture
+def whole(run):
+    """Return what --out holds after a run of PROMPTS: six texts and an error."""
+    status, said, err = run()
+    assert (status, err) == (3, "") and said.startswith("Wrote 6 texts and 1 error to out.\n")
+    return out_bytes()
 
 
 # ---- what is written
@@ -89,10 +96,8 @@ def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
     """Every figure is counted again from the rounds of `generate`, with separate models."""
     settings = settings_for_json(parse_args(flags))
     assert settings["temperature"] == 1 and not {"out", "prompts", "models_dir"} & settings.keys()
-    status, said, err = run("--batch", 3)
-    assert (status, err) == (3, "")
-    assert said.startswith("Wrote 6 texts and 1 error to out.\n")
-    for i, (prompt, record) in enumerate(zip(PROMPTS, out_records(), strict=True)):
+    assert run("--batch", 3)[0] == 3
+    for i, (prompt, record) in enumerate(zip(PROMPTS, records(), strict=True)):
         head = {"index": i, "prompt": prompt, "seed": [123, i], "settings": settings}
         if not prompt:
             why = "need a prompt of at least one token, got an empty one"
@@ -103,26 +108,26 @@ def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
         x = encoder.encode(prompt)
         rng = np.random.default_rng((123, i))
         rounds = list(generate(x, draft_and_verify(draft, target, 4), 9, rng, {256}))
-        ids = [token for result in rounds for token in result.ids]
-        acceptance = (sum(result.n_accepted for result in rounds)
-                      / sum(result.n_tested for result in rounds))
+        ids = [token for done in rounds for token in done.ids]
+        n_accepted = sum(done.n_accepted for done in rounds)
+        n_tested = sum(done.n_tested for done in rounds)
         assert record == head | {
-            "text": encoder.decode(x + ids), "ids": ids, "acceptance": acceptance,
+            "text": encoder.decode(x + ids), "ids": ids, "acceptance": n_accepted / n_tested,
             "tokens_per_pass": len(ids) / len(rounds)}
 
 
 def test_an_id_is_copied_and_named_if_several_prompts_have_it(run):
     write_prompts(['{"prompt": "A bear", "id": "x1"}', '{"id": "x1", "prompt": "b", "other": 0}',
                    "A bear", '{"prompt": "b", "id": "x2"}'])
-    for _ in range(2):  # and again where all records are there
+    for _ in range(2):  # the second time all records are there
         status, said, _ = run()
         assert status == 0 and said.endswith('\nSeveral prompts have the id "x1".\n')
-    assert [(r.get("id"), r["prompt"]) for r in out_records()] == [
+    assert [(record.get("id"), record["prompt"]) for record in records()] == [
         ("x1", "A bear"), ("x1", "b"), (None, "A bear"), ("x2", "b")]
 
 
 def test_of_many_ids_that_are_repeated_five_are_named():
-    n_of_id = {str(i): 1 + (i > 0) for i in range(8)}
+    n_of_id = {"0": 1, **dict.fromkeys("1234567", 2)}
     assert repeated_ids(n_of_id) == "\nSeveral prompts have the id 1, 2, 3, 4, 5 and 2 more."
     assert repeated_ids({"1": 1}) == ""
 
@@ -138,11 +143,25 @@ def test_a_bad_line_becomes_its_error_and_the_others_are_written(run):
     write_prompts(["A bear", *(line for line, _ in BAD), "b"])
     status, said, _ = run()
     assert status == 3 and f"Wrote 2 texts and {len(BAD)} errors to out" in said
-    first, *bad, last = out_records()
+    first, *bad, last = records()
     assert len(first["ids"]) == len(last["ids"]) == 9
-    for i, (record, (_, words)) in enumerate(zip(bad, BAD, strict=True), 1):
-        assert words in record["error"] and "text" not in record and record["index"] == i
+    assert [record["index"] for record in bad] == [*range(1, len(BAD) + 1)]
+    for record, (_, words) in zip(bad, BAD):
+        assert words in record["error"] and "text" not in record
         assert "--window" not in record["error"]  # --prompts refuses it
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_prompt(run):
+    write_prompts([codecs.BOM_UTF8 + b'{"prompt": "A bear"}', "b"])
+    assert run()[0] == 0
+    assert [record["prompt"] for record in records()] == ["A bear", "b"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_a_line_with_a_number_that_json_lacks_is_refused(run, number):
+    write_prompts([f'{{"prompt": "b", "id": {number}}}', "b"])
+    assert run()[0] == 3
+    assert records()[0]["error"].endswith(f"must be a JSON object: {number} is not JSON")
 
 
 def test_errors_are_counted_again_until_they_are_corrected_and_tried_again(run):
@@ -155,27 +174,25 @@ def test_errors_are_counted_again_until_they_are_corrected_and_tried_again(run):
     status, said, _ = run()
     assert status == 3 and "to out, which already had 6 records (2 errors).\n" in said
     assert said.endswith(advice)
-    whole = out_records()
+    before = records()
     write_prompts(["A bear", "b", "Nobody", "The end of it", "b", "b"])
-    Path("out").write_bytes(b"".join(out_bytes().splitlines(True)[:2]))
+    first_two = out_bytes().splitlines(keepends=True)[:2]
+    Path("out").write_bytes(b"".join(first_two))
     status, said, _ = run()
     assert status == 0 and "Wrote 4 texts and 0 errors" in said and "Errors:" not in said
-    assert len(out_records()) == 6 and out_records()[3] == whole[3]  # the same seed
+    assert len(records()) == 6 and records()[3] == before[3]  # the same seed
 
 
-def test_dashes_are_standard_input_and_output_and_the_report_goes_to_errors(run, flags):
-    assert run()[0] == 3
+def test_dashes_are_standard_input_and_output_and_the_report_goes_to_errors(whole, flags):
     process = start_process(flags, "--prompts", "-", "--out", "-", stdin=subprocess.PIPE)
     said, err = process.communicate(Path("prompts").read_text("utf-8"), timeout=60)
-    assert process.returncode == 3 and said.encode() == out_bytes()
+    assert process.returncode == 3 and said.encode() == whole
     assert err.startswith("Wrote 6 texts and 1 error to standard output.\n")
     assert err.endswith("\nErrors: 1 of 7 records, the first in line 5.\n")
     assert not {"-", "-.lock"} & {*os.listdir()}
 
 
-def test_prompts_in_a_pipe_are_read_once(run):
-    assert run()[0] == 3
-    whole = out_bytes()
+def test_prompts_in_a_pipe_are_read_once(whole, run):
     os.remove("out")
     os.mkfifo("pipe")
     with ThreadPoolExecutor(1) as writer:
@@ -189,17 +206,18 @@ def test_prompts_in_a_pipe_are_read_once(run):
     (["--prompts", "-"],
      "interrupted: the same command resumes if standard input has the same prompts")])
 def test_ctrl_c_says_how_to_resume_and_whole_records_stay(flags, more, words, monkeypatch, capfd):
-    def texts(jobs):
-        yield next(jobs), []
+    def interrupted_texts(jobs):
+        yield next(jobs), []  # a text without a round
         raise KeyboardInterrupt
 
     monkeypatch.setattr("demo.prompts.opened_prompts", lambda path: open("prompts", "rb"))
-    parsed = parse_args([*flags, *more])
-    written = command("main.py")(lambda _: write_records(parsed, lambda task, args: texts))
-    assert written() == 130
-    said, err = capfd.readouterr()
+    args = parse_args([*flags, *more])
+    main_of_test = command("main.py")(
+        lambda argv: write_records(args, lambda task, args: interrupted_texts))
+    assert main_of_test() == 130
+    out, err = capfd.readouterr()
     assert err == f"main.py: {words}\n"
-    lines = said if "--out" in more else out_bytes().decode()
+    lines = out if "--out" in more else out_bytes().decode()
     assert lines.count("\n") == 1 and json.loads(lines)["prompt"] == "A bear"
 
 
@@ -207,49 +225,84 @@ def test_short_contexts_no_new_tokens_and_other_newlines(run):
     # the third line is not there: it would be an empty one after the last newline
     write_prompts([b"a" * 30 + b"\r", b"a" * 31 + b"\r", b""])
     assert run()[0] == 0
-    assert [len(record["ids"]) for record in out_records()] == [2, 1]
+    assert [len(record["ids"]) for record in records()] == [2, 1]
     assert run("--n_tokens_to_generate", 0, "--out", "none")[0] == 0
     record = json.loads(Path("none").read_text("utf-8").splitlines()[0])
     assert (record["text"], record["ids"], record["tokens_per_pass"]) == ("a" * 30, [], None)
 
 
+def test_texts_of_prompts_end_at_a_stop_token(run, models):
+    encoder = load_pair(SMALL, LARGE, models)[0]
+    assert run("--out", "whole")[0] == 3
+    # The stop token is the first letter that is not the end of its text.
+    stop = next(token for record in records("whole") for token in record.get("ids", [])[:-1]
+                if encoder.decode([token]).isalpha())
+    assert run("--stop", encoder.decode([stop]))[0] == 3
+    for record, ended in zip(records("whole"), records(), strict=True):
+        ids = record.get("ids", [])
+        if stop in ids:
+            ids = ids[: ids.index(stop) + 1]
+        assert ended.get("ids", []) == ids
+
+
 # ---- resumed
 
-def test_a_file_cut_at_any_byte_is_resumed_to_the_same_bytes(run):
-    assert run()[0] == 3
-    whole = out_bytes()
-    ends = list(accumulate(map(len, whole.splitlines(True))))
-    for n_bytes in (0, 1, 5, ends[0] - 1, ends[0], ends[0] + 1, ends[2] + 40, ends[4], ends[-2]):
-        Path("out").write_bytes(whole[:n_bytes])
-        status, said, _ = run("--batch", 2)
-        n_done = sum(end <= n_bytes for end in ends)
-        n_errors = sum("error" in json.loads(line) for line in whole.splitlines()[:n_done])
-        records_there = counted(n_done, "record") + (" (1 error)" if n_errors else "")
-        had = f", which already had {records_there}" if n_done else ""
-        assert status == 3 and f" to out{had}.\n" in said
-        assert out_bytes() == whole
+@pytest.mark.parametrize("n_lines, n_more, had", [
+    (0, 0, ""), (0, 1, ""), (0, 5, ""), (1, -1, ""),  # bytes beyond the whole lines
+    (1, 0, ", which already had 1 record"), (1, 1, ", which already had 1 record"),
+    (3, 40, ", which already had 3 records"), (5, 0, ", which already had 5 records (1 error)"),
+    (6, 0, ", which already had 6 records (1 error)")])
+def test_a_file_cut_at_any_byte_is_resumed_to_the_same_bytes(n_lines, n_more, had, whole, run):
+    n_bytes = sum(map(len, whole.splitlines(keepends=True)[:n_lines])) + n_more
+    Path("out").write_bytes(whole[:n_bytes])
+    status, said, _ = run("--batch", 2)
+    assert status == 3 and f" to out{had}.\n" in said
+    assert out_bytes() == whole
 
 
-@pytest.mark.parametrize("more, prompts, written, words", [
-    *(([f"--{flag}", value], PROMPTS, None, f"line 1 of out was written with {flag} {there!r}, "
-       f"but this run has {value!r}. Choose a new --out.\n") for flag, value, there in (
-        ("temperature", 0.5, 1.0), ("decoder", "lookup", "speculative"), ("K", 2, 4),
-        ("top_k", 5, 0), ("n_tokens_to_generate", 8, 9), ("target_model_size", SMALL, LARGE),
-        ("dtype", "float32", "float64"))),
-    ([], ["A bee", *PROMPTS[1:]], None, "with prompt 'A bear', but this run has 'A bee'"),
-    ([], PROMPTS[:3], None, "line 4 of out was written with prompt 'The end of it', but "
-     "this run has None"),
-    ([], PROMPTS, b"notes\n", "line 1 of out is not a record"),
-    ([], PROMPTS, b"notes", "line 1 of out is not a record"),
-    ([], PROMPTS, b'{"index": 0, "seed": [123, 0]}\n', "line 1 of out is not a record")])
-def test_a_file_of_a_different_command_is_refused_and_kept(
-        run, flags, more, prompts, written, words):
-    assert run()[0] == 3
+@pytest.mark.parametrize("flag, value, there", [
+    ("temperature", 0.5, 1.0), ("decoder", "lookup", "speculative"), ("K", 2, 4),
+    ("top_k", 5, 0), ("n_tokens_to_generate", 8, 9), ("target_model_size", SMALL, LARGE),
+    ("dtype", "float32", "float64")])
+def test_a_file_of_different_flags_is_refused_and_kept(flag, value, there, whole, flags):
+    Path("out").write_bytes(whole[:-9])
+    why = refusal(main.main, *flags, f"--{flag}", value)
+    assert (f"line 1 of out was written with {flag} {there!r}, but this run has {value!r}. "
+            "Choose a new --out.\n") in why
+    assert out_bytes() == whole[:-9] and not Path("out.lock").exists()
+
+
+@pytest.mark.parametrize("prompts, words", [
+    (["A bee", *PROMPTS[1:]], "with prompt 'A bear', but this run has 'A bee'"),
+    (PROMPTS[:3], "line 4 of out was written with prompt 'The end of it', but this run has None")])
+def test_a_file_of_different_prompts_is_refused_and_kept(prompts, words, whole, flags):
     write_prompts(prompts)
-    Path("out").write_bytes(written or out_bytes()[:-9])
+    assert words in refusal(main.main, *flags)
+    assert out_bytes() == whole
+
+
+@pytest.mark.parametrize("written", [
+    b"notes\n", b"notes", b'{"index": 0, "seed": [123, 0]}\n'])
+def test_a_file_of_something_else_is_refused_and_kept(written, flags):
+    Path("out").write_bytes(written)
+    assert "line 1 of out is not a record" in refusal(main.main, *flags)
+    assert out_bytes() == written and not Path("out.lock").exists()
+
+
+def test_settings_that_json_writes_differently_are_resumed(run):
+    """JSON has lists where --skip has a tuple."""
+    skip = ("--decoder", "skip", "--skip", "1")
+    assert run(*skip)[0] == 3
     before = out_bytes()
-    assert words in refusal(main.main, *flags, *more)
-    assert out_bytes() == before and not Path("out.lock").exists()
+    Path("out").write_bytes(before[:-9])
+    assert run(*skip)[0] == 3 and out_bytes() == before
+
+
+def test_a_record_of_the_same_prompt_with_a_different_id_is_refused(run):
+    for name, status in (("first", 0), ("second", 2)):
+        write_prompts([json.dumps({"id": name, "prompt": "A bear"})])
+        assert run()[0] == status
+    assert records()[0]["id"] == "first"
 
 
 def test_one_process_writes_and_a_second_is_refused_until_it_has_ended(run, flags):
@@ -262,17 +315,17 @@ def test_one_process_writes_and_a_second_is_refused_until_it_has_ended(run, flag
                                 "it, or choose a new --out\n")
         process.kill()
     assert out_bytes().count(b"\n") == 4 and "to out, which already had 4 records.\n" in run()[1]
-    assert len(out_records()) == 7 and not Path("out.lock").exists()
+    assert len(records()) == 7 and not Path("out.lock").exists()
 
 
 # ---- what is missing
 
 def test_a_full_disk_is_one_line_and_whole_lines_stay(run, flags):
     resource = pytest.importorskip("resource")
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
-    _, err = start_process(flags, preexec_fn=limit).communicate(timeout=60)
+    small_disk = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+    _, err = start_process(flags, preexec_fn=small_disk).communicate(timeout=60)
     assert "File too large" in err and err.count("\n") == 1
-    assert run()[0] == 3 and len(out_records()) == 7
+    assert run()[0] == 3 and len(records()) == 7
 
 
 def test_one_text_needs_no_greenlet_and_many_name_it(flags, monkeypatch):
@@ -299,8 +352,8 @@ def test_a_killed_worker_costs_no_prompt_and_changes_no_byte(flags, run):
     pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
     write_prompts(PROMPTS * 20)
     assert run()[0] == 3
-    whole = out_bytes()
-    Path("out").write_bytes(whole[: whole.index(b"\n") + 40])
+    before = out_bytes()
+    Path("out").write_bytes(before[: before.index(b"\n") + 40])
     files = ("--prompts", Path("prompts").resolve(), "--out", Path("out").resolve())
     process = subprocess.Popen(
         [sys.executable, "-m", "tools.survey", *flags, *files, "--workers", "2"], cwd=ROOT,
@@ -314,24 +367,26 @@ def test_a_killed_worker_costs_no_prompt_and_changes_no_byte(flags, run):
         process.kill()
     assert process.returncode == 3 and 5 < n_then < 140, err
     assert "Wrote 119 texts and 20 errors to" in said and "which already had 1 record.\n" in said
-    assert out_bytes() == whole
+    assert out_bytes() == before
 
 
 def finished_with_fault(fault, monkeypatch):
-    """Run six jobs, the third of which raises; return what is yielded."""
+    """Run six jobs, the third of which raises; return the jobs and the rounds of each."""
     monkeypatch.setattr(survey, "AHEAD", 3)
     jobs = [Job({"index": i}) for i in range(6)]
-    futures = [mock.Mock(result=lambda: [0]) for _ in jobs]
-    futures[2].result = mock.Mock(side_effect=fault)
-    return list(survey.finished_texts(mock.Mock(submit=mock.Mock(side_effect=futures)), None, jobs))
+    futures = [mock.Mock(result=mock.Mock(return_value=[0])) for _ in jobs]
+    futures[2].result.side_effect = fault
+    client = mock.Mock(submit=mock.Mock(side_effect=futures))
+    return zip(*survey.finished_texts(client, None, jobs))
 
 
 def test_a_fault_of_one_prompt_is_its_error_and_other_faults_end_the_run(monkeypatch):
     """Workers die of a prompt, or a pattern cannot be written to its end."""
     distributed = pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
-    killed = distributed.KilledWorker("rounds_of_text", type("", (), {"address": "tcp"}), 3)
+    worker = mock.Mock(address="tcp")
+    killed = distributed.KilledWorker("rounds_of_text", worker, 3)
     for fault, words in ((killed, "KilledWorker"), (DeadEnd("beyond 9 new"), "beyond 9 new")):
-        jobs, rounds = zip(*finished_with_fault(fault, monkeypatch))
+        jobs, rounds = finished_with_fault(fault, monkeypatch)
         assert [job.head["index"] for job in jobs] == [*range(6)]
         assert list(rounds) == [[0], [0], [], [0], [0], [0]]
         assert words in jobs[2].head["error"] and "error" not in jobs[3].head
@@ -352,58 +407,10 @@ def test_without_dask_one_line_says_what_to_install(flags, monkeypatch):
     assert "requirements/cluster.txt" in refusal(survey.main, *flags)
 
 
-def test_a_record_of_the_same_prompt_with_a_different_id_is_refused(run, flags):
-    for name, status in (("first", 0), ("second", 2)):
-        Path("prompts").write_text(json.dumps({"id": name, "prompt": "A bear"}) + "\n",
-                                   encoding="utf-8")
-        assert run_main(*flags)[0] == status
-    assert out_records()[0]["id"] == "first"
-
-
-def test_texts_of_prompts_end_at_a_stop_token(run, models):
-    encoder = load_pair(SMALL, LARGE, models)[0]
-    letters = {encoder.vocab[letter] for letter in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLM"}
-    assert run("--out", "whole")[0] == 3
-    records = [json.loads(line) for line in Path("whole").read_bytes().splitlines()]
-    stop = next(token for record in records for token in record.get("ids", ())[:-1]
-                if token in letters)
-    assert run("--stop", encoder.decode([stop]))[0] == 3
-    for record, ended in zip(records, out_records()):
-        if stop in record.get("ids", ()):
-            assert ended["ids"] == record["ids"][: record["ids"].index(stop) + 1]
-        else:
-            assert ended.get("ids") == record.get("ids")
-
-
-def test_settings_that_json_writes_differently_are_resumed(run):
-    """JSON has lists where --skip has a tuple."""
-    skip = ("--decoder", "skip", "--skip", "1")
-    assert run(*skip)[0] == 3
-    whole = out_bytes()
-    Path("out").write_bytes(whole[:-9])
-    assert run(*skip)[0] == 3 and out_bytes() == whole
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_prompt(run):
-    write_prompts([codecs.BOM_UTF8 + b'{"prompt": "A bear"}', "b"])
-    assert run()[0] == 0
-    lines = out_bytes().splitlines()
-    assert [json.loads(line)["prompt"] for line in lines] == ["A bear", "b"]
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
-def test_a_line_with_a_number_that_json_lacks_is_refused(run, number):
-    write_prompts(['{"prompt": "b", "id": %s}' % number, "b"])
-    assert run()[0] == 3
-    first, _ = [json.loads(line) for line in out_bytes().splitlines()]
-    assert first["error"].endswith(f"must be a JSON object: {number} is not JSON")
-
-
 @pytest.mark.parametrize("entries", ['"id": 1e999', '"id": [{"a": -1.5e400}]', '"other": 1e999'])
 def test_a_line_with_a_number_that_python_reads_as_infinity_is_refused(run, entries):
-    write_prompts(['{"prompt": "b", %s}' % entries, "b"])
+    write_prompts([f'{{"prompt": "b", {entries}}}', "b"])
     assert run()[0] == 3
-    first, _ = [json.loads(line) for line in out_bytes().splitlines()]
-    assert "must be a JSON object: " in first["error"]
-    assert first["error"].endswith(" is too large for a number")
+    error = records()[0]["error"]
+    assert "must be a JSON object: " in error and error.endswith(" is too large for a number")
     assert b"Infinity" not in out_bytes()

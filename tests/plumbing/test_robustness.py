@@ -29,18 +29,15 @@ from utils import MODELS_DIR, find_folder
 
 ROOT = Path(main.__file__).parent
 FEW = ("--n_tokens_to_generate", 5)
-BLAS = {"OPENBLAS_NUM_THREADS": "1"}
 
 
-def run_process(*flags, stdin=None, env=BLAS, **kwargs):
-    """Run `python main.py` with these flags in its own process, output in pipes.
-
-    With NumPy's products: that starts in a third of the time.
-    """
-    kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | kwargs
+def run_process(*flags, env=None, **settings):
+    """Run `python main.py` with these flags in its own process, output in pipes."""
+    # NumPy's products start in a third of the time.
     words = [sys.executable, "-W", "error", "main.py", "--backend", "numpy", *map(str, flags)]
-    return subprocess.run(words, cwd=ROOT, input=stdin, timeout=120,
-                          env={**os.environ, **BLAS, **env}, **kwargs)
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | settings
+    env = os.environ | {"OPENBLAS_NUM_THREADS": "1"} | (env or {})
+    return subprocess.run(words, cwd=ROOT, timeout=120, env=env, **settings)
 
 
 @pytest.fixture
@@ -65,7 +62,7 @@ def test_bytes_in_a_flag_that_are_no_utf8_are_refused():
 
 
 @pytest.mark.parametrize("prompt", [
-    "a\0b", "e\u0301" * 30, "\u202eabc\u2028", "\ufeffonce\r\n\r\na\x1b[31m",
+    "a\0b", "e\u0301" * 30, "\u202eabc\u2028", "once\ufeff\r\n\r\na\x1b[31m",
     "<|endoftext|>\U0010ffff"], ids=ascii)
 def test_any_text_is_a_prompt(standard_input, prompt):
     standard_input(prompt.encode())
@@ -75,17 +72,22 @@ def test_any_text_is_a_prompt(standard_input, prompt):
 
 # ---- the end of the context
 
-@pytest.mark.parametrize("n, N, window, fits", [
-    (31, 1, False, True), (32, 1, False, False), (32, 0, False, True), (33, 0, False, False),
-    (99, 3, True, True)])
-def test_a_prompt_that_leaves_no_position_is_refused_or_seen_through_the_window(n, N, window, fits):
-    task = Task(*[None] * 13)._replace(encoder=mock.Mock(encode=list), n_ctx=32, N=N, window=window)
-    if fits:
-        assert with_prompt(task, "a" * n).x == ["a"] * n
-    else:
-        words = f"the prompt has {n} tokens, and at most {32 - min(N, 1)} fit .n_ctx = 32.: shorten"
-        with pytest.raises(ValueError, match=words):
-            with_prompt(task, "a" * n)
+def task_of(**fields):
+    """Return a task with 32 positions and a token for each letter."""
+    unset = dict.fromkeys(Task._fields)
+    return Task(**unset | dict(encoder=mock.Mock(encode=list), n_ctx=32, window=False) | fields)
+
+
+@pytest.mark.parametrize("n, N, window", [(31, 1, False), (32, 0, False), (99, 3, True)])
+def test_a_prompt_may_fill_the_context_and_exceeds_it_with_a_window(n, N, window):
+    assert with_prompt(task_of(N=N, window=window), "a" * n).x == ["a"] * n
+
+
+@pytest.mark.parametrize("n, N, most", [(32, 1, 31), (33, 0, 32)])
+def test_a_prompt_that_leaves_no_position_is_refused(n, N, most):
+    words = f"the prompt has {n} tokens, and at most {most} fit .n_ctx = 32.: shorten"
+    with pytest.raises(ValueError, match=words):
+        with_prompt(task_of(N=N), "a" * n)
 
 
 # ---- where the output goes
@@ -112,13 +114,13 @@ def test_output_to_a_full_disk_is_one_line(flags):
 def test_neither_locale_nor_terminal_matters_and_no_bar_gets_into_a_pipe():
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TERM": "dumb",
            "COLUMNS": "x", "FORCE_COLOR": "1"}
-    done = run_process("--prompt", "-", *FEW, stdin="Das Märchen 語".encode(), env=env)
+    done = run_process("--prompt", "-", *FEW, input="Das Märchen 語".encode(), env=env)
     assert done.returncode == 0 and done.stderr == b"" and not {0x1b, 0x0d} & {*done.stdout}
     assert "Text = Das M\\xe4rchen \\u8a9e" in done.stdout.decode("ascii")
 
 
 def test_a_closed_standard_input_is_no_error_where_nobody_reads_it():
-    assert run_process(*FEW, stdin=None, preexec_fn=partial(os.close, 0)).returncode == 0
+    assert run_process(*FEW, preexec_fn=partial(os.close, 0)).returncode == 0
 
 
 @pytest.mark.parametrize("fault, status, words", [
@@ -185,19 +187,25 @@ def test_a_whole_run_in_folders_of_odd_names(tmp_path, monkeypatch, name):
     assert stored_run(Path(name, "D:\\run.html"))["prompt"] == "The king"
 
 
+@pytest.fixture
+def on_windows(monkeypatch):
+    """Read paths as Windows does; C:\\exported\\x alone is a Hugging Face folder."""
+    exported = PureWindowsPath("C:\\exported\\x")
+    monkeypatch.setattr(utils, "Path", PureWindowsPath)
+    monkeypatch.setattr(utils.huggingface, "is_model", lambda folder: folder == exported)
+
+
 @pytest.mark.parametrize("size, folder", [
     ("124M", "D:\\models\\124M"), ("C:/exported/x", "C:\\exported\\x"),
-    ("c:\\Exported\\X\\", "C:\\exported\\x"), ("C:\\exported", None), ("..\\x", None),
-    ("124M:stream", None)])
-def test_a_model_is_found_by_name_or_path(monkeypatch, size, folder):
-    monkeypatch.setattr(utils, "Path", PureWindowsPath)
-    one_model = PureWindowsPath("C:\\exported\\x")
-    monkeypatch.setattr(utils.huggingface, "is_model", lambda folder: folder == one_model)
-    if folder:
-        assert find_folder(size, "D:\\models") == PureWindowsPath(folder)
-    else:
-        with pytest.raises(ValueError, match="not a Hugging Face folder"):
-            find_folder(size, "D:\\models")
+    ("c:\\Exported\\X\\", "C:\\exported\\x")])
+def test_a_model_is_found_by_name_or_path(on_windows, size, folder):
+    assert find_folder(size, "D:\\models") == PureWindowsPath(folder)
+
+
+@pytest.mark.parametrize("size", ["C:\\exported", "..\\x", "124M:stream"])
+def test_a_path_without_a_model_is_refused(on_windows, size):
+    with pytest.raises(ValueError, match="not a Hugging Face folder"):
+        find_folder(size, "D:\\models")
 
 
 def test_a_model_may_be_named_by_a_path_or_a_number(tmp_path):
@@ -219,16 +227,16 @@ def test_carriage_returns_are_read_as_line_ends_or_kept_as_written(tmp_path):
     assert prompt_of_flags(args) == "a\r\nb"
 
 
-def test_every_text_file_is_opened_with_its_encoding():
-    """Windows' default is not UTF-8."""
-    in_folders = (file for room in FLOOR for file in (ROOT / room).rglob("*.py"))
-    for file in (*ROOT.glob("*.py"), *in_folders):
-        text = file.read_text(encoding="utf-8")
-        if not re.search(r"\bopen\(|_text\(", text):
-            continue
-        for call in ast.walk(ast.parse(text)):
-            if isinstance(call, ast.Call):
-                assert not lacks_encoding(call), (file, call.lineno)
+def lacks_encoding(call):
+    """Return whether a call opens a text file with the encoding of the platform."""
+    if any(keyword.arg == "encoding" for keyword in call.keywords):
+        return False
+    if isinstance(call.func, ast.Name):
+        modes = [ast.unparse(mode) for mode in call.args[1:2]]
+        return call.func.id == "open" and "b" not in "".join(modes)
+    method = getattr(call.func, "attr", None)
+    n_before_encoding = {"read_text": 0, "write_text": 1}  # arguments
+    return method in n_before_encoding and len(call.args) <= n_before_encoding[method]
 
 
 @pytest.mark.parametrize("code, lacks", [
@@ -240,13 +248,13 @@ def test_a_call_without_an_encoding_is_found(code, lacks):
     assert lacks_encoding(ast.parse(code).body[0].value) == lacks
 
 
-def lacks_encoding(call):
-    """Return whether a call opens a text file with the encoding of the platform."""
-    if "encoding" in {each.arg for each in call.keywords}:
-        return False
-    if isinstance(call.func, ast.Name):
-        mode = "".join(map(ast.unparse, call.args[1:2]))
-        return call.func.id == "open" and "b" not in mode
-    n_without = {"read_text": 0, "write_text": 1}  # arguments before the encoding
-    method = getattr(call.func, "attr", None)
-    return method in n_without and len(call.args) <= n_without[method]
+def test_every_text_file_is_opened_with_its_encoding():
+    """Windows' default is not UTF-8."""
+    in_folders = (file for room in FLOOR for file in (ROOT / room).rglob("*.py"))
+    for file in (*ROOT.glob("*.py"), *in_folders):
+        text = file.read_text(encoding="utf-8")
+        if not re.search(r"\bopen\(|_text\(", text):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call):
+                assert not lacks_encoding(node), (file, node.lineno)

@@ -1,6 +1,7 @@
 """Test models/training, tiny, on a generated text: it learns, resumes, exports what it trained."""
 
 import json
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("transformers", exc_type=ImportError)
 from gpt2 import GPT2  # noqa: E402  after what may skip
 from models.training import bpe, plans, stages, tasks, train, trainer  # noqa: E402
 from models.training.eagle import Eagle  # noqa: E402
+from tests.checkpoints import files_in  # noqa: E402
 from tests.commands import outcome, refusal  # noqa: E402
 from utils import MODELS_DIR, load_encoder_hparams_and_params  # noqa: E402
 from variants import Models, build  # noqa: E402
@@ -21,20 +23,20 @@ SMALL = dict(T=16, T_last=32, batch=256, lr=1e-2, compile=False, save_seconds=0)
 STEPS = dict(target=20, early=16, draft=4, heads=4, markov=10, states=16, eagle=16)
 SIZES = dict(vocab_size=275, n_positions=32, n_embd=32, n_head=2)
 DRAFT = dict(SIZES, n_embd=16, n_head=1, n_layer=1)
-TOY = {"SHAPES": {"target": dict(SIZES, n_layer=2), "early": DRAFT, "draft": DRAFT},
-       "WRITE": dict(n_rows=64, n_given=8, n_new=24, B=32, seed=1),
-       "PLANS": {stage: plan | SMALL | {"steps": STEPS[stage]}
-                 for stage, plan in plans.PLANS.items()}}
+TOY = dict(  # constants of plans.py
+    SHAPES=dict(target=dict(SIZES, n_layer=2), early=DRAFT, draft=DRAFT),
+    WRITE=dict(n_rows=64, n_given=8, n_new=24, B=32, seed=1),
+    PLANS={stage: plan | SMALL | {"steps": STEPS[stage]} for stage, plan in plans.PLANS.items()})
 
 
-def log_of(folder, stage):
-    """Return the entries of a stage's log."""
+def logged(folder, stage, name):
+    """Return the entries of a stage's log that have this name."""
     text = (folder / "work" / f"{stage}.pt.log").read_text("utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    return [entry for entry in map(json.loads, text.splitlines()) if name in entry]
 
 
-def interrupt(progress, decay_from):
-    """Return a learning rate, or raise an error in the middle of a stage."""
+def rate_or_interrupt(progress, decay_from):
+    """Return a learning rate; in the middle of a stage, raise an error."""
     assert progress < 0.5
     return 1.0
 
@@ -49,11 +51,9 @@ def trained(tmp_path_factory):
         tales = [" ".join(rng.choice(words, 20)).capitalize() + "." for _ in range(n_tales)]
         (folder / f"{split}.txt").write_text("\n\n\n".join(tales), "utf-8")
     flags = ["--corpus", str(folder), "--work", f"{folder}/work", "--out", f"{folder}/models"]
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in TOY.items():
-            patch.setattr(plans, name, value)
-        with patch.context() as first, pytest.raises(AssertionError):
-            first.setattr(trainer, "learning_rate", interrupt)
+    with mock.patch.multiple(plans, **TOY):
+        with mock.patch.object(trainer, "learning_rate", rate_or_interrupt), \
+                pytest.raises(AssertionError):
             train.main(flags)
         train.main(flags)
         yield folder
@@ -69,27 +69,23 @@ def corpus(tmp_path):
     return tmp_path
 
 
-def files_in(folder):
-    """Return {path: bytes} of all files below a folder."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_models_that_are_there_are_overwritten_only_by_force(corpus, monkeypatch):
     """By default they go to the folder of the work, and never to the bundled ones."""
-    (corpus / "work" / "models" / "tales-small").mkdir(parents=True)
-    (corpus / "work" / "models" / "tales-small" / "config.json").write_text("{}", "utf-8")
+    work = corpus / "work"
+    (work / "models" / "tales-small").mkdir(parents=True)
+    (work / "models" / "tales-small" / "config.json").write_text("{}", "utf-8")
     before = files_in(corpus)
-    flags = ("--corpus", corpus, "--work", corpus / "work")
+    flags = ("--corpus", corpus, "--work", work)
     assert "tales-small already exists: choose a different --out, or --force" in refusal(
         train.main, *flags)
     assert "tales-large already exists" in refusal(train.main, *flags, "--out", MODELS_DIR)
     assert files_in(corpus) == before
-    exported = []
-    monkeypatch.setattr(bpe, "prepare", lambda *args: None)
+    export = mock.Mock()
+    monkeypatch.setattr(bpe, "prepare", mock.Mock())
     monkeypatch.setattr(plans, "PLANS", {})
-    monkeypatch.setattr(stages, "export_stage", lambda work, out: exported.append(out))
+    monkeypatch.setattr(stages, "export_stage", export)
     assert outcome(train.main, *flags, "--force")[0] == 0
-    assert exported == [corpus / "work" / "models"]
+    export.assert_called_once_with(work, work / "models")
 
 
 @pytest.mark.parametrize("change, words", [
@@ -128,17 +124,18 @@ def test_a_broken_checkpoint_is_named(tmp_path, broken):
 # ---- training
 
 def test_an_interrupted_run_resumes(trained):
-    log = log_of(trained, "target")
-    assert [entry["resumed_at_step"] for entry in log if "resumed_at_step" in entry] == [10]
-    assert [entry["step"] for entry in log if "train_loss" in entry] == list(range(1, 21))
-    assert [entry["step"] for entry in log if "valid_loss" in entry] == [20]
+    resumed, = logged(trained, "target", "resumed_at_step")
+    assert resumed["resumed_at_step"] == 10
+    steps = [entry["step"] for entry in logged(trained, "target", "train_loss")]
+    assert steps == list(range(1, 21))
+    assert [entry["step"] for entry in logged(trained, "target", "valid_loss")] == [20]
 
 
 @pytest.mark.parametrize("stage, fraction", [
     ("target", 0.7), ("early", 0.7), ("states", 0.9), ("eagle", 0.99), ("markov", 1.0)])
 def test_the_loss_falls(trained, stage, fraction):
-    losses = [entry["train_loss"] for entry in log_of(trained, stage) if "train_loss" in entry]
-    assert losses[-1] < fraction * losses[0]
+    first, *_, last = logged(trained, stage, "train_loss")
+    assert last["train_loss"] < fraction * first["train_loss"]
 
 
 @pytest.mark.parametrize("stage, name", [("target", "tales-large"), ("draft", "tales-small")])
@@ -162,29 +159,48 @@ def test_the_exported_heads_guess(trained, decoder):
 
 def test_muon_sees_a_matrix_as_if_its_outputs_were_its_rows():
     gpt2 = tasks.new_gpt2(TOY["SHAPES"]["draft"])
-    for group in trainer.make_optimizers(gpt2, SMALL | {"muon_lr": 1.0})[1].param_groups:
+    _, muon = trainer.make_optimizers(gpt2, SMALL | {"muon_lr": 1.0})
+    for group in muon.param_groups:
         n_in, n_out = group["params"][0].shape
         rate = group["lr"] * max(1, n_in / n_out) ** 0.5  # Muon's factor: as if n_in were n_out
         assert rate == pytest.approx(max(1, n_out / n_in) ** 0.5)
         assert group["lr"] * group["weight_decay"] == pytest.approx(0.05)
 
 
-def test_the_losses_are_the_distances_they_name():
+# ---- the losses
+
+FIRST = torch.zeros((1, 1), dtype=torch.int64)
+
+
+@pytest.fixture
+def target():
+    """Return a random model of 9 tokens."""
     torch.manual_seed(0)
-    sizes = dict(vocab_size=9, n_positions=8, n_embd=8, n_head=2)
-    x, y = torch.randint(0, 9, (2, 2, 6))
-    first = torch.zeros((1, 1), dtype=torch.int64)
-    target, draft = (tasks.new_gpt2(sizes | {"n_layer": n}) for n in (2, 1))
+    target = tasks.new_gpt2(dict(vocab_size=9, n_positions=8, n_embd=8, n_head=2, n_layer=2))
     target.transformer.wte.weight.data.normal_()
+    return target
+
+
+def rejection(p_target, p_draft):
+    """Return the mean probability that a guess is rejected: 1 - sum min(p_target, p_draft)."""
+    return 1 - torch.minimum(p_target, p_draft).sum(-1).mean().item()
+
+
+def test_a_drafts_loss_is_the_probability_of_a_rejection(target):
+    draft = tasks.new_gpt2(dict(vocab_size=9, n_positions=8, n_embd=8, n_head=2, n_layer=1))
     task = tasks.Distilled(draft, target, {"TV": 1})
+    x, y = torch.randint(0, 9, (2, 2, 6))
     p_target, p_draft = (model(x).logits.softmax(-1).detach() for model in (target, draft))
-    rejected = 1 - torch.minimum(p_target, p_draft).sum(-1).mean().item()
-    assert task.loss(x, y, first).item() == pytest.approx(rejected, abs=1e-5)
+    assert task.loss(x, y, FIRST).item() == pytest.approx(rejection(p_target, p_draft), abs=1e-5)
+
+
+def test_eagles_loss_is_the_mean_rejection_of_both_steps_and_the_second_counts_less(target):
     head = Eagle(target, {"TV": 1}).requires_grad_(False)
-    h = tasks.hidden(target, x, first)
-    one, two = head.predicted(h[:, :-1], head.embeddings(x, first), 2)
-    p = lambda state: torch.softmax(state @ target.transformer.wte.weight.T, -1)
-    steps = [1 - torch.minimum(p(a), p(b)).sum(-1).mean().item()
-             for a, b in ((one, h[:, 1:]), (two[:, 1:], h[:, 2:]))]
-    mean = (steps[0] + 0.8 * steps[1]) / 1.8
-    assert head.loss(x, None, first).item() == pytest.approx(mean, 1e-3)
+    x = torch.randint(0, 9, (2, 6))
+    h = tasks.hidden(target, x, FIRST)
+    step_0, step_1 = head.predicted(h[:, :-1], head.embeddings(x, FIRST), 2)
+    p = lambda states: torch.softmax(states @ target.transformer.wte.weight.T, -1)
+    # Row i of a step predicts state i + 1. Row 0 of step 1 has no meaning.
+    tv_0 = rejection(p(h[:, 1:]), p(step_0))
+    tv_1 = rejection(p(h[:, 2:]), p(step_1[:, 1:]))
+    assert head.loss(x, None, FIRST).item() == pytest.approx((tv_0 + 0.8 * tv_1) / 1.8, 1e-3)

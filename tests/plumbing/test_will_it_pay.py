@@ -1,7 +1,9 @@
 """The advice is the formulas', and the report says what was found."""
 
 import json
+import math
 from itertools import chain
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -15,17 +17,17 @@ from tools import will_it_pay
 from variants.registry import Costs
 
 SIZES = HPARAMS | {"n_ctx": 96}
+QUIET = Costs(0.2, np.linspace(1, 1.8, 9).tolist())
 
 
 def test_the_figures_by_hand():
-    """A draft step 2 ms, passes 10, 11 and 14 ms, acceptance 0.6: c = 0.2, costs 1, 1.1, 1.4.
-
-    K = 1: 1.6 tokens for 0.2 + 1.1, K = 2: 1.96 for 0.4 + 1.4. One guess gains if 1 + alpha > 1.3;
-    two need alpha + alpha^2 > 0.8, so more. At 0.6 one guess allows c = 1.6 - 1.1, two 0.56 / 2.
-    """
+    """A draft step 2 ms, passes 10, 11 and 14 ms, acceptance 0.6: c = 0.2, costs 1, 1.1, 1.4."""
     costs = Costs(2.0, [10.0, 11.0, 14.0])
+    # K = 1 writes 1 + 0.6 tokens for 0.2 + 1.1, and K = 2 writes 1 + 0.6 + 0.36 for 0.4 + 1.4.
     predicted = will_it_pay.predicted_speedups(costs, 0.6)
     assert predicted == pytest.approx({1: 1.6 / 1.3, 2: 1.96 / 1.8})
+    # One guess gains if alpha > 0.3; two need alpha + alpha^2 > 0.8, which is more. At 0.6 one
+    # guess allows c < 1.6 - 1.1, and two allow (1.96 - 1.4) / 2, which is less.
     assert conditions(costs, 0.6) == (
         "By the formula, to gain at these costs, you need acceptance above 0.30 (yours: 0.60). "
         "To gain at this acceptance, you need a draft step cheaper than 0.50 target passes "
@@ -36,27 +38,37 @@ def test_the_figures_by_hand():
 
 
 @pytest.mark.parametrize("c, passes, alpha", [
-    (0.02, [1, 1.2, 1.3, 1.9], 0.6), (0.3, [1, 2, 2.9, 3.5], 0.9), (0.3, [1, 1.1, 1.1, 1.2], 0.3),
+    (0.02, [1, 1.2, 1.3, 1.9], 0.6), (0.3, [1, 1.1, 1.1, 1.2], 0.3),
     (0.1, [1, 2.6, 2.5, 2.7, 3.3, 4, 4, 2.1, 5], 0.9)])  # 8 rows cheaper than 2
 def test_some_k_gains_above_the_thresholds_and_none_below(c, passes, alpha):
     needed = needed_alpha(c, passes)
+    assert best_K(needed - 1e-9, c, passes) == 0 < best_K(min(1, needed + 1e-9), c, passes)
     allowed = allowed_c(Costs(c, passes), alpha)
-    assert best_K(1, c, passes) == 0 if needed is None else (
-        best_K(max(0, needed - 1e-9), c, passes) == 0 < best_K(min(1, needed + 1e-9), c, passes))
-    assert best_K(alpha, 0, passes) == 0 if allowed is None else (
-        best_K(alpha, allowed + 1e-9, passes) == 0 < best_K(alpha, allowed - 1e-9, passes))
+    assert best_K(alpha, allowed + 1e-9, passes) == 0 < best_K(alpha, allowed - 1e-9, passes)
 
+
+def test_without_thresholds_no_k_gains():
+    costs = Costs(0.3, [1, 2, 2.9, 3.5])  # a row costs nearly a pass
+    assert needed_alpha(*costs) is None and best_K(1, *costs) == 0
+    assert allowed_c(costs, 0.9) is None and best_K(0.9, 0, costs.passes) == 0
+
+
+# ---- figures that were stored
 
 DISTURBED = Costs(0.2, [12.07, 8.34, 12.97, 8.30])
 
 
-def test_from_disturbed_costs_nothing_is_concluded():
-    row = dict(slowest=1.1, speedup=1.2, fastest=1.3, tokens_per_pass=2)
+def old_figures(costs):
+    """Return figures as they were stored before there were intervals."""
+    row = dict(slowest=1.1, speedup=1.2, fastest=1.3, tokens_per_pass=2, predicted=1.25)
     case = {"name": "Temperature 0", "rows": {"--K 1": row}, "repeats": 3, "N": 60,
             "acceptance": 0.7}
-    found = {"target": "a", "draft": "b", "measured": "", "texts": "", "given": {},
-             "costs": {"temperature 0": DISTURBED._asdict()}, "cases": [case]}
-    *_, said, _, _, end = will_it_pay.paragraphs(found)
+    return {"target": "a", "draft": "b", "measured": "On a day.", "texts": "6 prompts",
+            "given": {}, "costs": {"temperature 0": costs._asdict()}, "cases": [case]}
+
+
+def test_from_disturbed_costs_nothing_is_concluded():
+    *_, said, _, _, end = will_it_pay.paragraphs(old_figures(DISTURBED))
     assert said == (
         "The costs at temperature 0 are disturbed: a pass over 2 rows took 0.69 of the time of 1 "
         "row, which no idle machine does. Nothing follows from them. Run this again when the "
@@ -66,17 +78,22 @@ def test_from_disturbed_costs_nothing_is_concluded():
 
 
 def test_figures_of_before_the_intervals_are_still_shown(tmp_path):
-    row = dict(slowest=1.1, speedup=1.2, fastest=1.3, tokens_per_pass=2, predicted=1.25)
-    case = {"name": "Temperature 0", "rows": {"--K 1": row}, "repeats": 3, "N": 60,
-            "acceptance": 0.7}
-    old = {"target": "a", "draft": "b", "measured": "On a day.", "texts": "6 prompts", "given": {},
-           "costs": {"temperature 0": Costs(0.2, [1.0, 1.1])._asdict()}, "cases": [case]}
-    (tmp_path / "old.json").write_text(json.dumps(old), "utf-8")
     page = tmp_path / "old.html"
+    (tmp_path / "old.json").write_text(json.dumps(old_figures(Costs(0.2, [1.0, 1.1]))), "utf-8")
     status, out, _ = outcome(will_it_pay.main, "--show", tmp_path / "old.json", "--out", page)
     assert status == 0 and "| --K 1 | 1.25 | 1.20 (1.10 - 1.30) | 2.00 |" in out
     assert "Temperature 0: it is not known, because these figures were stored before" in out
     assert "It is not known, because these figures" in page.read_text("utf-8")
+
+
+def test_a_page_needs_a_race(tmp_path):
+    figures = old_figures(Costs(0.2, [1.0, 1.1])) | {"cases": []}  # as --random stores them
+    (tmp_path / "random.json").write_text(json.dumps(figures), "utf-8")
+    out = ("--out", tmp_path / "a.html")
+    assert "--out needs figures of a race" in refusal(
+        will_it_pay.main, "--show", tmp_path / "random.json", *out)
+    assert "--out does not apply to --random" in refusal(will_it_pay.main, "--random", *out)
+    assert not (tmp_path / "a.html").exists()
 
 
 # ---- the command
@@ -96,8 +113,7 @@ def models_dir(tmp_path_factory):
 @pytest.fixture
 def quiet(monkeypatch):
     """Replace the measured costs, because a busy machine's may contradict each other."""
-    costs = Costs(0.2, np.linspace(1, 1.8, 9).tolist())
-    monkeypatch.setattr(will_it_pay, "costs_at", lambda *args: costs)
+    monkeypatch.setattr(will_it_pay, "costs_at", lambda *args: QUIET)
 
 
 @pytest.fixture
@@ -122,60 +138,72 @@ def report(models_dir, *flags, draft="draft"):
     return out
 
 
-def mean_seconds(runs, role):
-    """Return the mean seconds of all passes of the draft or the target in a race."""
-    seconds = [getattr(text, role) for text in chain(*runs)]
-    return sum(map(sum, seconds)) / sum(map(len, seconds))
+def seconds_of_passes(runs, role):
+    """Return the seconds of all passes of the draft or the target in a race."""
+    return [seconds for text in chain(*runs) for seconds in getattr(text, role)]
 
 
-def test_the_answer_and_its_json_agree(models_dir, tmp_path, quiet, races):
+def cases_of(path):
+    """Return the cases of a file of figures."""
+    return json.loads(path.read_text("utf-8"))["cases"]
+
+
+def test_the_answer_and_its_json_agree(models_dir, tmp_path, quiet):
     out = report(models_dir, "--json", tmp_path / "a.json", draft="target")
-    figures = json.loads((tmp_path / "a.json").read_text("utf-8"))
-    assert [case["name"] for case in figures["cases"]] == ["Temperature 0", "Temperature 1"]
+    cases = cases_of(tmp_path / "a.json")
+    assert [case["name"] for case in cases] == ["Temperature 0", "Temperature 1"]
     assert ", 2 prompts of 16 new tokens each: 1.00 of the guesses" in out  # the blank line is none
-    for case, costs in zip(figures["cases"], figures["costs"].values()):
-        assert case["acceptance"] == 1 and len(costs["passes"]) == 9  # the draft is the target
-        assert case["answer"] == answer_of(case, Costs(**costs))._asdict()
+    for case in cases:
+        assert case["acceptance"] == 1  # the draft is the target
+        assert case["answer"] == answer_of(case, QUIET)._asdict()
         assert f"{case['name']}: {case['answer']['words']}" in out
         assert case["candidates"] == 8 + 3 and case["n_prompts"] == 2
         assert case["rows"]["--decoder quantized"]["tokens_per_pass"] > 3
-        for name, found in case["rows"].items():
-            low, high = (f"{found[end]:.2f}" for end in ("low", "high"))
-            assert f"{found['speedup']:.2f} ({low} - {high})" in out
-            again = raced_speedup(found["texts"], case["plain"]["texts"], case["candidates"])
-            assert again == {end: found[end] for end in again}  # the file has all that is needed
+        for name, row in case["rows"].items():
+            speedup, low, high = (f"{row[end]:.2f}" for end in ("speedup", "low", "high"))
+            assert f"{speedup} ({low} - {high})" in out
+            # the file has all that is needed
+            again = raced_speedup(row["texts"], case["plain"]["texts"], case["candidates"])
+            assert row.items() >= again.items()
             if name.startswith("--K"):
                 K = int(name[4:])
-                assert found["tokens_per_pass"] == 16 / -(-16 // (K + 1))
-    cases = zip(figures["cases"], races[1::2])  # races[::2] measured the acceptance
-    for (name, found), results in ((row, results) for case, results in cases
-                                   for row in case["rows"].items()):
-        if name.startswith("--K"):  # predicted from the race's own passes
-            row = mean_seconds(results["plain"], "target")
-            c = mean_seconds(results[name], "draft") / row
-            pass_cost = mean_seconds(results[name], "target") / row
-            assert found["predicted"] == pytest.approx(
-                walltime_improvement(1, int(name[4:]), c, pass_cost))
+                assert row["tokens_per_pass"] == 16 / math.ceil(16 / (K + 1))
 
 
-def test_the_three_best_K_are_raced_and_the_parts_of_their_time_are_the_passes_and_the_rest(
+def test_the_speed_up_is_predicted_from_the_passes_of_the_race(models_dir, tmp_path, quiet, races):
+    report(models_dir, "--temperature", 1, "--json", tmp_path / "a.json", draft="target")
+    case, = cases_of(tmp_path / "a.json")
+    _, raced = races  # the first race measured the acceptance, which is 1
+    row_cost = mean(seconds_of_passes(raced["plain"], "target"))
+    rows_of_K = {int(name[4:]): name for name in raced if name.startswith("--K")}
+    assert len(rows_of_K) == 3
+    for K, name in rows_of_K.items():
+        c = mean(seconds_of_passes(raced[name], "draft")) / row_cost
+        pass_cost = mean(seconds_of_passes(raced[name], "target")) / row_cost
+        wanted = walltime_improvement(1, K, c, pass_cost)
+        assert case["rows"][name]["predicted"] == pytest.approx(wanted)
+
+
+def test_the_three_best_K_are_raced_and_the_parts_of_a_time_are_the_passes_and_the_rest(
         models_dir, quiet, races, tmp_path):
     """The draft of `quantized` is a copy that the race does not load, and is timed too."""
     report(models_dir, "--temperature", 1, "--json", tmp_path / "a.json")
-    case, = json.loads((tmp_path / "a.json").read_text("utf-8"))["cases"]
+    case, = cases_of(tmp_path / "a.json")
+    gains = [place["predicted"]["speedup"] for place in case["positions"]]  # of K = 1, 2, ..
+    assert len(gains) == 8
+    best = np.argsort(gains)[-3:] + 1
+    assert {name for name in case["rows"] if name.startswith("--K")} == {f"--K {K}" for K in best}
+
+    _, raced = races
     assert case["plain"]["time"]["draft"] == 0
     for name, row in case["rows"].items():
-        texts = list(chain(*races[1][name]))
+        texts = list(chain(*raced[name]))
         n_tokens = sum(len(text.ids) for text in texts)
         for role in ("draft", "target"):
-            seconds = sum(sum(getattr(text, role)) for text in texts)
+            seconds = sum(seconds_of_passes(raced[name], role))
             assert row["time"][role] == pytest.approx(seconds / n_tokens) and seconds > 0
         total = sum(text.seconds for text in texts)
         assert sum(row["time"].values()) == pytest.approx(total / n_tokens)
-    gains = {K: place["predicted"]["speedup"] for K, place in enumerate(case["positions"], 1)}
-    best = sorted(gains, key=gains.get)[-3:]
-    assert {name for name in case["rows"] if name.startswith("--K")} == {f"--K {K}" for K in best}
-    assert len(gains) == 8
 
 
 def test_every_decoder_runs_as_often_as_asked(models_dir, quiet, races):
@@ -211,33 +239,24 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert words.format(tmp_path / name) in why
 
 
-def test_a_page_needs_a_race(tmp_path):
-    figures = {"target": "a", "draft": "b", "measured": "", "texts": "", "given": {},
-               "costs": {}, "cases": []}
-    (tmp_path / "random.json").write_text(json.dumps(figures), "utf-8")
-    why = refusal(will_it_pay.main, "--show", tmp_path / "random.json", "--out",
-                  tmp_path / "a.html")
-    assert "--out needs figures of a race" in why and not (tmp_path / "a.html").exists()
-    assert "--out does not apply to --random" in refusal(
-        will_it_pay.main, "--random", "--out", tmp_path / "a.html")
-
-
 def test_one_token_tests_no_guess_and_gets_no_answer(models_dir):
     out = report(models_dir, "--N", 1, "--temperature", 0)
     assert out.endswith("it is not known, because texts of fewer than 16 tokens are too short "
                         "(--N 1): choose a larger --N.\n")
 
 
+RANDOM = ("--random", "--target", "124M", "--draft", "124M")
+
+
 def test_random_weights_are_timed_and_acceptance_is_given(monkeypatch, quiet):
     monkeypatch.setitem(will_it_pay.GPT2_SIZES, "124M", SIZES)
-    flags = ("--random", "--target", "124M", "--draft", "124M")
-    _, out, _ = outcome(will_it_pay.main, *flags)
+    _, out, _ = outcome(will_it_pay.main, *RANDOM)
     assert out.count("| Acceptance 0.") == 4 and "measured:" not in out
 
 
 def test_from_disturbed_costs_of_random_weights_nothing_is_predicted(monkeypatch):
     monkeypatch.setitem(will_it_pay.GPT2_SIZES, "124M", SIZES)
     monkeypatch.setattr(will_it_pay, "costs_at", lambda *args: DISTURBED)
-    status, out, _ = outcome(will_it_pay.main, "--random", "--target", "124M", "--draft", "124M")
+    status, out, _ = outcome(will_it_pay.main, *RANDOM)
     assert status == 0 and "The costs at temperature 1 are disturbed: " in out
     assert "Acceptance" not in out

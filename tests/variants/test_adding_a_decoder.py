@@ -12,8 +12,8 @@ from docs.readme import families
 from tests import small, test_laws
 from tests.commands import json_of_run
 from tests.pages import code, file_text, section
-from tests.small import PAIRS, forms, stepper
-from tests.test_laws import assert_deviates_as_predicted, assert_exact
+from tests.small import forms, stepper
+from tests.toys import PAIRS
 
 EXAMPLE = code(section(file_text(".github/CONTRIBUTING.md"), "Adding a decoder"), "python")
 
@@ -38,7 +38,7 @@ def added(monkeypatch):
 def test_the_example_is_exact_and_its_first_line_says_so(added, temperature):
     sampling = dict(temperature=temperature)
     new_step = stepper(added, forms(added)[0], PAIRS["dense"], sampling)
-    assert_exact(new_step, "dense", sampling)
+    test_laws.assert_exact(new_step, "dense", sampling)
     assert "ossless" in EXAMPLE.split("\n")[0]
 
 
@@ -90,12 +90,12 @@ def test_a_lossy_decoder_is_named_so_and_has_to_predict_its_distribution(monkeyp
     assert not small.can_be_exact(name) and small.is_lossy(name)
     test_laws.test_an_entry_of_a_lossy_test_says_when_it_is_exact(name)
     with pytest.raises(AssertionError, match="need the distribution that plain_typical has"):
-        assert_deviates_as_predicted(name)
+        test_laws.test_a_lossy_decoder_deviates_as_its_formula_says(name)
     monkeypatch.setitem(small.LOSSY, name, ({"K": 1}, first_token))
-    assert_deviates_as_predicted(name)
+    test_laws.test_a_lossy_decoder_deviates_as_its_formula_says(name)
     monkeypatch.setitem(small.LOSSY, name, ({"K": 1}, lambda p_draft, p_target: p_target))
     with pytest.raises(AssertionError, match="a different distribution"):
-        assert_deviates_as_predicted(name)
+        test_laws.test_a_lossy_decoder_deviates_as_its_formula_says(name)
     got = json_of_run("--decoder", name, "--n_tokens_to_generate", 5, "--temperature", 1)
     assert got["exact"] is False
 

@@ -25,8 +25,8 @@ from variants.tree import guess_shape, verify_tree
 
 K_MAX = 8
 WIDTH = 3
-FALLING = [*(-np.sort(-np.random.default_rng(0).random((6, WIDTH)))).tolist(),
-           [0.8, 0.1, 0.0], [0.5, 0.5, 0.5]]
+RISING = np.sort(np.random.default_rng(0).random((6, WIDTH)))
+FALLING = [*RISING[:, ::-1].tolist(), [0.8, 0.1, 0.0], [0.5, 0.5, 0.5]]
 
 
 def mean_tokens(shape, acceptances):
@@ -73,8 +73,11 @@ def test_F_is_the_mean_of_a_rounds_tokens_if_its_assumption_holds():
 def test_no_shape_is_faster_than_the_best_one(acceptances, row_cost):
     c = 0.05
     pass_cost = [1 + row_cost * n for n in range(7)]
-    gains = {tuple(sorted(shape)): mean_tokens(shape, acceptances)
-             / (pass_cost[n] + c * n_levels(shape)) for n in range(7) for shape in shapes(n)}
+    gains = {}
+    for n in range(7):
+        for shape in shapes(n):
+            time = pass_cost[n] + c * n_levels(shape)
+            gains[tuple(sorted(shape))] = mean_tokens(shape, acceptances) / time
     gain, shape = best_shape(acceptances, c, pass_cost)
     assert gain == pytest.approx(max(gains.values())) == gains[tuple(sorted(shape))]
 
@@ -133,11 +136,12 @@ def test_a_round_counts_how_often_each_rank_was_tested_and_accepted():
 def test_a_dynamic_tree_has_the_best_of_all_paths(total, depth):
     for model in (toy(4, seed) for seed in range(5)):
         tree, rows = guess_dynamic([0], depth, None, path_by_path(model), total)
-        values = {path[1:]: p for n in range(1, depth + 1)
-                  for path, p in text_law([0], model, n).items()}
-        found = [values[tuple(path)] for path in tree.paths()]
-        assert np.allclose(found, sorted(values.values(), reverse=True)[:total])
-        assert len(tree) == min(total, len(values))
+        probability = {}  # of every path
+        for n in range(1, depth + 1):
+            probability |= {text[1:]: p for text, p in text_law([0], model, n).items()}
+        chosen = [probability[tuple(path)] for path in tree.paths()]
+        assert np.allclose(chosen, sorted(probability.values(), reverse=True)[:total])
+        assert len(tree) == min(total, len(probability))
         assert all(row[token] == 1 == row.sum() for token, row in zip(tree.tokens, rows))
 
 

@@ -12,14 +12,13 @@ from exact.law import expectation, law, text_law, total_variation
 from sampling import with_sampling
 from speculative import complete, generate
 from tests.distributions import assert_same_law
-from tests.small import PAIRS as SMALL_PAIRS
 from tests.small import Logits, of_probabilities
 from tests.toys import PAIRS, counted, one_hot, toy
 from variants import Models
 from variants.cascade import DECODER, build, cascade
 
 PRICES = [-2.0, 0.0, 0.25, 0.6, 1.0]
-DRAFT, TARGET = SMALL_PAIRS["dense"]
+DRAFT, TARGET = PAIRS["dense"]
 
 
 def cascading(draft, target, K, price):
@@ -29,10 +28,11 @@ def cascading(draft, target, K, price):
 
 def opt(q, p, price):
     """Return one row of pi, as the paper writes it: q is the draft's row, p the target's."""
-    exact_q, exact_p = ([Fraction(prob) for prob in row] for row in (q, p))
+    exact_q = [Fraction(prob) for prob in q]
+    exact_p = [Fraction(prob) for prob in p]
     tv = sum(max(b - a, 0) for a, b in zip(exact_q, exact_p))
-    r = 1 if max(exact_q) < max(exact_p) - Fraction(price) * tv else 0
-    return np.array([(1 - r) * a + r * b for a, b in zip(q, p)])
+    defers = max(exact_q) < max(exact_p) - Fraction(price) * tv
+    return np.array(p if defers else q)
 
 
 def pi_of(draft, target, price, sharpen=np.asarray):
@@ -108,7 +108,8 @@ def test_no_rounding_defers_at_a_price_of_1():
     for _ in range(300):
         p = rng.dirichlet(np.ones(5))
         best = p.argmax()
-        shift = rng.random() / 2 * np.diff(np.sort(p))[-1]
+        lead = np.diff(np.sort(p))[-1]  # of the best token over the second
+        shift = rng.random() / 2 * lead
         q = p + shift / 4
         q[best] = p[best] - shift
         assert cascade(q[None], p[None], 1.0)[0].tolist() == q.tolist()

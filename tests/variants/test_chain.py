@@ -46,30 +46,33 @@ def test_copies_continue_as_the_text_did(x, k):
 
 # ---- assisted
 
-def test_the_heuristic_adds_two_or_takes_one():
-    model = PAIRS["equal"][0]
-    right, wrong = mapped(model, one_hot), mapped(model, lambda row: one_hot(-row))
+RIGHT = mapped(PAIRS["equal"][0], one_hot)
+WRONG = mapped(PAIRS["equal"][0], lambda row: one_hot(-row))
 
-    def alternate(ids, n_last):  # right after an odd number of tokens
-        rows = wrong(ids, n_last), right(ids, n_last)
-        return np.array([rows[(len(ids) - n_last + 1 + i) % 2][i] for i in range(n_last)])
 
-    for target, sizes in [(right, [3, 5, 7, 9]), (wrong, [3, 2, 1, 1]),
-                          (alternate, [3, 2, 1, 3])]:
-        step = assisted.build(of_probabilities(right, target), 3, "heuristic", 0.0)
-        x = [0]
-        for size in sizes:
-            result = step(x, 99, np.random.default_rng(0))
-            assert len(result.guesses) == size
-            x += result.ids
+def right_after_odd_lengths(ids, n_last):
+    lengths = range(len(ids) - n_last + 1, len(ids) + 1)
+    return np.array([(RIGHT if n % 2 else WRONG)(ids[:n])[-1] for n in lengths])
+
+
+@pytest.mark.parametrize("target, sizes", [
+    (RIGHT, [3, 5, 7, 9]), (WRONG, [3, 2, 1, 1]), (right_after_odd_lengths, [3, 2, 1, 3])])
+def test_the_heuristic_adds_two_or_takes_one(target, sizes):
+    step = assisted.build(of_probabilities(RIGHT, target), 3, "heuristic", 0.0)
+    x = [0]
+    for size in sizes:
+        result = step(x, 99, np.random.default_rng(0))
+        assert len(result.guesses) == size
+        x += result.ids
 
 
 def test_a_guess_below_the_confidence_is_the_last_and_stays_in_the_round():
     draft = PAIRS["four tokens"][0]
     for seed in range(50):
-        guesses, p_draft = guess_while_confident([0], 6, np.random.default_rng(seed), draft, 0.4)
-        confident = [row[token] >= 0.4 for token, row in zip(guesses, p_draft)]
-        assert all(confident[:-1]) and (len(guesses) == 6 or not confident[-1])
+        rng = np.random.default_rng(seed)
+        guesses, p_draft = guess_while_confident([0], 6, rng, draft, 0.4)
+        *earlier, last = (row[token] for token, row in zip(guesses, p_draft))
+        assert all(p >= 0.4 for p in earlier) and (len(guesses) == 6 or last < 0.4)
 
 
 # ---- block
@@ -130,16 +133,18 @@ def test_a_guess_is_accepted_if_and_only_if_both_models_find_it_probable_enough(
     step = big_little(small, large, 4, fallback, rollback)
     for result in generate(x, step, 10, np.random.default_rng(0)):
         n_left = 11 - len(x)
-        for token in result.ids[:-1]:
+        *accepted, last = result.ids
+        for token in accepted:
             assert -np.log(large(x)[0][token]) <= rollback
             assert small(x)[0].max() == small(x)[0][token] >= fallback
             x += [token]
-        if len(result.ids) <= len(result.guesses):
-            assert large(x)[0][result.guesses[len(result.ids) - 1]] < np.exp(-rollback)
-        elif len(result.guesses) < min(4, n_left - 1):
+        if len(accepted) < len(result.guesses):
+            rejected = result.guesses[len(accepted)]
+            assert large(x)[0][rejected] < np.exp(-rollback)
+        elif len(result.guesses) < min(4, n_left - 1):  # the small model did not guess again
             assert small(x)[0].max() < fallback
-        assert result.ids[-1] == large(x)[0].argmax()
-        x += [result.ids[-1]]
+        assert last == large(x)[0].argmax()
+        x += [last]
 
 
 def test_guesses_after_a_rejected_one_are_dropped():
@@ -162,13 +167,12 @@ def test_three_stages_are_exact():
 
 
 @given(ids_lists, st.integers(1, 4))
-def test_ngram_rows_are_distributions_that_agree_with_counting(text, order):
+def test_an_ngram_row_adds_the_counts_after_longer_and_longer_runs(text, order):
     row = np.full(3, 1 / 3)
     for n in range(min(order, len(text))):
-        counts = np.zeros(3)
-        for i in range(n, len(text)):
-            counts[text[i]] += text[i - n : i] == text[len(text) - n :]
-        row = (counts + row) / (counts.sum() + 1)
+        run = text[len(text) - n :]  # the last n tokens
+        followers = [text[i] for i in range(n, len(text)) if text[i - n : i] == run]
+        row = (np.bincount(followers, minlength=3) + row) / (len(followers) + 1)
     assert np.allclose(ngram(3, order)(text)[0], row) and (row > 0).all()
 
 
@@ -176,4 +180,3 @@ def test_ngram_rows_follow_their_own_prefixes():
     x = [0, 1, 0, 1, 2]
     model = ngram(3, 3)
     assert np.array_equal(model(x, 3), [model(x[:n])[0] for n in (3, 4, 5)])
-    assert model([0, 1, 0, 1, 0])[0].argmax() == 1

@@ -4,13 +4,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings
 
 from gpt2 import GPT2, layer_norm, linear
 from sampling import warp
 from speculative import complete, generate
 from tests import bundled
+from tests.reuse import assert_close, edited_texts, some_edits
 from tests.small import SETTINGS, block_alone, tiny_params
 from tests.toys import tree_of
 from utils import MODELS_DIR
@@ -62,30 +62,25 @@ def by_hand(head, x, path=()):
         states.append(state)
 
 
-@given(st.lists(st.integers(-1, 6) | st.lists(st.integers(0, 12), min_size=2, max_size=6),
-                max_size=5))
-@example([2, 2, 5, 0])  # along the guesses that were read
-@example([[1, 2, 5, 4, 3], [1, 2, 5, 7, 4, 4]])
+@given(some_edits(range(3)))  # so few tokens that texts continue along the guesses
 @settings(max_examples=20)
-def test_the_head_is_its_formula_whatever_it_read_before(head, then):
-    """Texts continue along a path of guesses (its node) or are different ones (a list)."""
-    model = States(TreeGPT2(PARAMS, N_HEAD))
-    read = Head(head, N_HEAD, model.states_of)
-    x = [3, 1, 2]
-    text = []  # one list, which changes in place
-    for next_text in [*then, -1]:
-        text[:] = x
+def test_the_head_is_its_formula_whatever_it_read_before(head, edits):
+    states = States(TreeGPT2(PARAMS, N_HEAD))
+    read = Head(head, N_HEAD, states.states_of)
+    whole_tree = tree_of([0, 1, 2, 0, 2, 1, 1], [-1, -1, 0, 1, 1, 3, 2])
+    for texts, i, _ in edited_texts(edits, n_ctx=20):
+        x = texts[i]
+        if len(x) < 2:  # a pair has two tokens
+            continue
+        at_once = read(x + whole_tree, 8)
         tree = Tree()
-        rows = [*read(Branches(text, tree), 1)]
-        for token, parent in ((5, -1), (6, -1), (7, 0), (8, 1), (5, 1), (1, 3), (2, 2)):
+        rows = [*read(Branches(x, tree), 1)]
+        for token, parent in zip(whole_tree.tokens, whole_tree.parents):
             tree.add(parent, token, None)
-            rows += [*read(Branches(text, tree), 1)]
-        assert np.allclose(rows, [by_hand(head, x, path) for path in [[], *tree.paths()]])
-        assert np.allclose(rows, read(x + Tree(tree.tokens, tree.parents), 8))
-        model(x + tree, 1 + len(tree))
-        along = (x + tree).texts()
-        x = next_text if isinstance(next_text, list) else along[1 + next_text] + [9]
-        x = x if len(x) < 24 else [7, 7]
+            rows += [*read(Branches(x, tree), 1)]
+        assert_close(rows, [by_hand(head, x, path) for path in [[], *tree.paths()]])
+        assert_close(at_once, rows)
+        states(x + whole_tree, 8)  # the target's pass of this round
 
 
 def test_a_tree_may_have_more_nodes_than_the_head_has_positions_left(head):

@@ -5,16 +5,17 @@ All through `variants.build`, as in main.py.
 
 import ast
 import inspect
+import re
 from functools import partial
-from itertools import product, repeat
+from itertools import product, repeat, takewhile
 
 import numpy as np
 import pytest
 
 from sampling import with_sampling
 from tests.distributions import Scripted
-from tests.small import PAIRS, WARM_SETTINGS, Logits, sampling_of
-from tests.toys import context_free
+from tests.small import WARM_SETTINGS, Logits, sampling_of
+from tests.toys import PAIRS, context_free
 from variants import DECODERS, Costs, Models, build, build_plain
 from variants.blockwise import blockwise_verify
 from variants.lenient import lenient_greedy_verify
@@ -32,6 +33,11 @@ def folder(heads):
     return heads(3, 3)
 
 
+def models(sampling, folder=None, costs=None):
+    """Return the toys as new models."""
+    return Models(Logits(DRAFT), Logits(TARGET), sampling, folder, costs)
+
+
 def test_the_name_of_a_decoder_leads_to_its_file():
     for name, entry in DECODERS.items():
         assert entry.build.__module__ == f"variants.{name}"
@@ -41,7 +47,7 @@ def test_the_name_of_a_decoder_leads_to_its_file():
 
 def first_round(name, flags, sampling, x, folder=None, u=0.5):
     """Return the first round of a decoder after x; every uniform of it is u."""
-    step = build(name, Models(Logits(DRAFT), Logits(TARGET), sampling, folder), flags)
+    step = build(name, models(sampling, folder), flags)
     return step(x, 9, Scripted(repeat(u)))
 
 
@@ -56,17 +62,22 @@ def test_a_round_has_the_number_of_guesses_asked_for(name, flags, n, folder):
     assert len(result.guesses) == n
 
 
-@pytest.mark.parametrize("name, flags, test", [
-    *(("medusa", dict(acceptance="typical", epsilon=epsilon, delta=delta, widths=(2, 2)),
-       partial(verify_typical, epsilon=epsilon, delta=delta))
-      for epsilon, delta in ((0.05, 0.9), (0.9, 0.05), (0.6, 0.9), (0.9, 0.6))),
-    *(("blockwise", dict(block=3, selection=selection, minimum=minimum),
-       partial(blockwise_verify, top_k=selection, minimum=minimum))
-      for selection, minimum in ((2, 1), (1, 2), (3, 1), (1, 3)))])
-def test_the_two_numbers_of_a_lossy_test_reach_it_in_their_order(name, flags, test, folder):
+@pytest.mark.parametrize("epsilon, delta", [(0.05, 0.9), (0.9, 0.05), (0.6, 0.9), (0.9, 0.6)])
+def test_epsilon_and_delta_reach_medusas_test_in_their_order(epsilon, delta, folder):
+    flags = dict(acceptance="typical", epsilon=epsilon, delta=delta, widths=(2, 2))
     for x in TEXTS[:4]:
-        got = first_round(name, flags, sampling_of(name), x, folder)
-        assert got.ids == test(got.guesses, None, got.p_target, Scripted([0.5]))
+        got = first_round("medusa", flags, WARM, x, folder)
+        assert got.ids == verify_typical(got.guesses, None, got.p_target, Scripted([0.5]),
+                                         epsilon=epsilon, delta=delta)
+
+
+@pytest.mark.parametrize("selection, minimum", [(2, 1), (1, 2), (3, 1), (1, 3)])
+def test_selection_and_minimum_reach_blockwises_test_in_their_order(selection, minimum, folder):
+    flags = dict(block=3, selection=selection, minimum=minimum)
+    for x in TEXTS[:4]:
+        got = first_round("blockwise", flags, GREEDY, x, folder)
+        assert got.ids == blockwise_verify(got.guesses, None, got.p_target, None,
+                                           top_k=selection, minimum=minimum)
 
 
 EACH_SETTING = pytest.mark.parametrize("at_1", WARM_SETTINGS, ids=str)
@@ -85,7 +96,7 @@ def best_chain(model, x, n):
 
 def n_above(probs, threshold):
     """Return how many of the first probabilities are at least the threshold."""
-    return [*(prob >= threshold for prob in probs), False].index(False)
+    return len([*takewhile(lambda prob: prob >= threshold, probs)])
 
 
 @EACH_SETTING
@@ -140,6 +151,18 @@ def test_every_default_can_be_typed(name):
         if default is not None:
             typed = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
             assert flag.type(typed) == default and (not flag.choices or default in flag.choices)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_None_is_a_value_only_of_a_flag_whose_default_it_is(name):
+    entry = DECODERS[name]
+    for flag, (default, _) in entry.flags.items():
+        if default is None:
+            assert entry.settings({flag: None}) == entry.settings({})
+        else:
+            message = f"--{flag}: need a value, got None (the default is {default})"
+            with pytest.raises(ValueError, match=re.escape(message)):
+                entry.settings({flag: None})
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -201,22 +224,15 @@ def test_the_text_of_a_flag_is_read_and_checked(read, good, bad):
     ("suffix", {"sure": -1.0}, 1.0, "need --factor > 0, .* and -1.0$"),
     ("staged", {"width": 2}, 0.0, "--width 2 does not apply at --temperature 0"),
     ("lenient", {"lenience": 2.0}, 1.0, "lenience"),
-    ("speculative", {"K": None}, 1.0, "--K: need a value, got None .the default is 4"),
     ("speculative", {"K": [4]}, 1.0, "--K: need auto or a whole number >= 1, got '.4.'"),
     ("speculative", {"K": True}, 1.0, "--K: need auto or a whole number >= 1, got 'True'"),
-    ("tree", {"widths": None}, 1.0, "--widths: need a value, got None"),
     ("tree", {"widths": [3, 2]}, 1.0, "--widths: need "),
-    ("match", {"guesses": None}, 1.0, "--guesses: need a value, got None .the default is best"),
-    ("assisted", {"schedule": None}, 1.0, "--schedule: need a value"),
-    ("coupled", {"sampler": None}, 1.0, "--sampler: need a value"),
-    ("suffix", {"memory": None}, 1.0, "--memory: need a value"),
     ("medusa", {"sparse": [(0,), (1, 0)]}, 1.0, "--sparse: need the parent of each node, got 1.0"),
     ("medusa", {"sparse": []}, 1.0, "--sparse: need ranks"),
     ("medusa", {"sparse": [0]}, 1.0, "--sparse: need ranks")])
 def test_flags_that_do_not_fit_are_refused(name, flags, temperature, message):
     with pytest.raises(ValueError, match=message):
-        step = build(name, Models(Logits(DRAFT), Logits(TARGET), dict(temperature=temperature)),
-                     flags)
+        step = build(name, models(dict(temperature=temperature)), flags)
         step([1, 2], 5, np.random.default_rng(0))
 
 
@@ -226,25 +242,20 @@ def test_flags_that_do_not_fit_are_refused(name, flags, temperature, message):
 @pytest.mark.parametrize("name, flags", [
     ("speculative", {"K": "auto"}), ("stopping", {}), ("tree", {"widths": "auto"})])
 def test_costs_that_no_machine_has_are_refused(name, flags, wrong):
-    models = Models(Logits(DRAFT), Logits(TARGET), WARM)
     with pytest.raises(ValueError, match="need Costs of a draft step >= 0 and of passes"):
-        build(name, models._replace(costs=wrong), flags)
-    assert build(name, models._replace(costs=Costs(0, [1.0, 1.1])), flags)
+        build(name, models(WARM, costs=wrong), flags)
+    assert build(name, models(WARM, costs=Costs(0, [1.0, 1.1])), flags)
 
 
 def test_plain_decoding_has_the_names_that_decoders_have():
     with pytest.raises(ValueError, match="need one of the decoders speculative, .*, got 'nope'"):
-        build_plain("nope", Models(Logits(DRAFT), Logits(TARGET), WARM))
-
-
-def test_None_is_the_value_of_a_flag_whose_default_it_is():
-    assert DECODERS["suffix"].settings({"K": None}) == DECODERS["suffix"].settings({})
+        build_plain("nope", models(WARM))
 
 
 def test_a_sparse_tree_is_the_same_as_text_and_as_paths():
     read = DECODERS["medusa"].settings
-    assert read({"sparse": "0 1 0.0"}) == read({"sparse": [(0,), (1,), (0, 0)]})
-    assert read({"sparse": "0 1 0.0"})["sparse"] == [(0,), (1,), (0, 0)]
+    for value in ("0 1 0.0", [(0,), (1,), (0, 0)]):
+        assert read({"sparse": value})["sparse"] == [(0,), (1,), (0, 0)]
 
 
 def test_settings_fill_in_defaults_and_decide_exactness():

@@ -1,27 +1,25 @@
 """Decoders with heads: their file, the target's states, medusa, blockwise and markov."""
 
 from functools import partial
-from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-import gpt2
 from exact.law import law, text_law
 from gpt2 import GPT2
 from sampling import warp, with_sampling
 from speculative import autoregressive_sampling, complete, generate, make_step
 from tests.distributions import assert_same_law
+from tests.reuse import assert_used_is_fresh, some_edits, tokens_read
 from tests.small import SETTINGS, Logits, eagle_weights, tiny_params, write_heads
 from tests.toys import counted, mapped, one_hot, path_by_path, toy, tree_of
 from variants import Models, build
 from variants.blockwise import blockwise_verify
 from variants.markov import guess_by_chain, load_table
 from variants.medusa import guess_by_heads, is_typical, load_heads, verify_typical
-from variants.shared import tree_gpt2
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree
 from variants.shared.eagle_head import load_head
@@ -110,11 +108,10 @@ def test_loaded_heads_are_the_formula(saved):
 @pytest.mark.parametrize("name, flags", ALL, ids=str)
 def test_every_token_is_read_once(saved, name, flags):
     step = build(name, saved(), flags)
-    with mock.patch.object(gpt2, "forward", side_effect=gpt2.forward) as forward:
-        with mock.patch.object(tree_gpt2, "forward", forward):
-            rounds = list(generate([1, 2, 3], step, 29, np.random.default_rng(0)))  # to n_ctx
-    read = [len(call.args[0]) for call in forward.call_args_list]
-    assert read == [2] + [1 + len(result.guesses) for result in rounds]
+    with tokens_read() as numbers:
+        rounds = list(generate([1, 2, 3], step, 29, np.random.default_rng(0)))  # to n_ctx
+    # the heads need the state of the prompt's second token; then each pass reads a round
+    assert numbers == [2] + [1 + len(result.guesses) for result in rounds]
 
 
 @pytest.mark.parametrize("name, flags", ALL, ids=str)
@@ -124,22 +121,21 @@ def test_the_last_token_wanted_costs_no_guess_and_the_first_has_none(saved, name
     assert len(step([1], 9, np.random.default_rng(0)).guesses) == 0
 
 
-@given(st.lists(st.integers(-1, 3) | st.lists(st.integers(0, 12), min_size=1, max_size=6),
-                max_size=6), st.booleans())
-@example([[3, 4]], True)
-@example([[1, 2, 5], [1, 2, 5, 6, 7, 8]], False)
-@settings(max_examples=60)
-def test_a_state_is_that_of_its_text_whatever_was_read_before(calls, as_tree):
-    """Texts continue along a path of guesses (its node) or are different ones (a list)."""
-    model = States(TreeGPT2(PARAMS, 3))
-    tree = tree_of([5, 6, 7, 8], [-1, -1, 0, 2])
-    guesses = tree if as_tree else [5, 7, 8]
-    x = [1, 2]
-    for next_text in calls:
-        model(x + guesses, 1 + len(guesses))
-        x = next_text if isinstance(next_text, list) else (x + tree).texts()[1 + next_text]
-        x = x if len(x) < 12 else [7, 7]
-        assert np.allclose(model.state_after(x), GPT2(PARAMS, 3).hidden(x)[-1], atol=1e-10)
+@pytest.mark.parametrize("guesses", [[0, 2, 1], tree_of([0, 1, 2, 1], [-1, -1, 0, 2])], ids=str)
+@given(some_edits(range(3)))  # so few tokens that texts continue along the guesses
+@settings(max_examples=40)
+def test_a_state_is_that_of_its_text_whatever_was_read_before(guesses, edits):
+    states = States(TreeGPT2(PARAMS, 3))
+
+    def used(ids, n_last):
+        result = states.states_of(ids, n_last)
+        states(ids + guesses, 1 + len(guesses))  # the target's pass of this round
+        return result
+
+    def fresh(ids, n_last):
+        return GPT2(PARAMS, 3).hidden(ids, n_last)
+
+    assert_used_is_fresh(used, fresh, edits, n_ctx=20)
 
 
 # ---- medusa and blockwise, on toys whose states are their prefixes
@@ -219,15 +215,13 @@ def test_the_longest_typical_path_is_accepted_the_most_probable_of_equal_length(
     step = medusa(model, head_toy(3, 4, 70), SPARSE_TREE, verify)
     x = [0, 1]
     for result in generate(x, step, 8, np.random.default_rng(seed)):
-        probs = {(): 1.0}  # of the typical paths
+        typical = {(): (0, 1.0)}  # path: its length and its probability
         for path in map(tuple, result.guesses.paths()):
             rows = [model([*x, *path[:t]])[0] for t in range(len(path))]
             if all(is_typical(row, epsilon, delta)[token] for row, token in zip(rows, path)):
-                probs[path] = np.prod([row[token] for row, token in zip(rows, path)])
-        accepted = tuple(result.ids[:-1])
-        longest = max(map(len, probs))
-        assert len(accepted) == longest
-        assert probs[accepted] == max(p for path, p in probs.items() if len(path) == longest)
+                prob = np.prod([row[token] for row, token in zip(rows, path)])
+                typical[path] = len(path), prob
+        assert typical[tuple(result.ids[:-1])] == max(typical.values())
         x = x + result.ids
 
 
@@ -239,18 +233,18 @@ def test_a_blockwise_guess_is_accepted_if_it_is_in_the_top_k_or_the_minimum_need
     verify = partial(blockwise_verify, top_k=top_k, minimum=minimum)
     step = medusa(model, head_toy(3, 5, seed), BLOCK, verify)
     x = [0, 1]
-    for result in generate([0, 1], step, 15, np.random.default_rng(0)):
-        guesses = result.guesses.tokens
-        n_left = 15 - (len(x) - 2)
+    n_left = 15
+    for result in generate(x, step, n_left, np.random.default_rng(0)):
+        *accepted, last = result.ids
         assert len(result.ids) >= min(minimum, n_left)
-        n_accepted = len(result.ids) - 1
-        for t, token in enumerate(guesses[: n_accepted + 1]):
-            row = model(x + guesses[:t])[0]
+        # the accepted guesses, and the one that was rejected
+        for t, token in enumerate(result.guesses.tokens[: len(accepted) + 1]):
+            row = model(x + result.guesses.tokens[:t])[0]
             in_top_k = token in np.argsort(-row, kind="stable")[:top_k]
-            assert in_top_k == (t < n_accepted) or t < minimum - 1
-        x += result.ids[:-1]
-        assert result.ids[-1] == model(x)[0].argmax()
-        x += result.ids[-1:]
+            assert in_top_k == (t < len(accepted)) or t < minimum - 1
+        assert last == model(x + accepted)[0].argmax()
+        x = x + result.ids
+        n_left -= len(result.ids)
 
 
 # ---- markov: each guess depends on the one before

@@ -1,7 +1,5 @@
 """Lookahead: the window compared with the authors' bookkeeping, the pool, what is tested."""
 
-from itertools import cycle, islice
-
 import numpy as np
 import pytest
 
@@ -48,21 +46,23 @@ def test_a_round_has_the_tested_guesses_and_the_rows_of_the_window_too():
     x = [*REPEATING, 3]
     step = stepper(FOUR, 3, 4, 3, trees)
     for result in generate(x, step, 30, np.random.default_rng(1)):
-        tree = trees[-1]
+        tree = trees[-1]  # the guesses, and after them the window
         n = len(result.guesses)
         assert [node for node, _ in tree.proposals] == [*range(n)]
-        assert result.guesses.tokens == tree.tokens[:n] and len(result.p_draft) == n
-        assert len(result.guesses.proposals) == n
-        expected = [FOUR(text)[-1] for text in (x + tree).texts()]
-        assert np.allclose(result.p_target, expected)
+        assert result.guesses.tokens == tree.tokens[:n]
+        assert len(result.guesses.proposals) == len(result.p_draft) == n
+        assert np.allclose(result.p_target, [FOUR(text)[-1] for text in (x + tree).texts()])
         x = x + result.ids
 
 
 def test_the_latest_n_gram_is_tested_first_and_a_shared_start_once():
-    tree, ends = make_tree([[1, 2], [0, 1], [1, 0]], [[1, 2, 2], [2, 0]], 9, 3)
+    n_grams = [[1, 2], [0, 1], [1, 0]]
+    window = [[1, 2, 2], [2, 0]]
+    tree, ends = make_tree(n_grams, window, 9, 3)
     assert tree.paths()[:5] == [[1], [1, 0], [0], [0, 1], [1, 2]]
     assert [node for node, _ in tree.proposals] == [0, 1, 2, 3, 4]
-    assert tree.paths()[5:] == [[1, 2, 2], [2], [2, 0]] and ends == [5, 7]
+    assert tree.paths()[5:] == [[1, 2, 2], [2], [2, 0]]
+    assert [tree.paths()[node] for node in ends] == window
     assert np.array_equal([row for _, row in tree.proposals], one_hot_rows([1, 0, 0, 1, 2], 3))
 
 
@@ -78,7 +78,8 @@ def test_a_pool_has_the_latest_n_grams_once():
 class Levels:
     """Do the authors' bookkeeping: one list per level, all shifted by one.
 
-    If several tokens were accepted, all levels drop the columns that are text now.
+    If several tokens were accepted, all levels drop the columns that are text now. A level that
+    is too short is filled up with tokens of the text, from its start.
     """
 
     def __init__(self, columns, ngram):
@@ -87,8 +88,7 @@ class Levels:
 
     def paths(self, x):
         for level, tokens in enumerate(self.levels):
-            tokens += [next(islice(cycle(x), i + level, None))
-                       for i in range(len(tokens), self.columns)]
+            tokens += [x[(level + i) % len(x)] for i in range(len(tokens), self.columns)]
         trunk = self.levels[0]
         return [trunk[1 : i + 1] + [tokens[i] for tokens in self.levels[1:]]
                 for i in range(self.columns)]
@@ -117,7 +117,7 @@ def test_the_window_moves_as_in_the_authors_code(columns, ngram, temperature):
         new = [int(target(x + path)[-1].argmax()) for path in paths]
         levels.move(new, len(result.ids))
         x = x + result.ids
-    assert len(x) > len(REPEATING) + 40  # some rounds had several tokens
+    assert len(x) > len(REPEATING) + 40  # some of the 40 rounds had several tokens
 
 
 @pytest.mark.parametrize("n_left", range(1, 9))

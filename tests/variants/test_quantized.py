@@ -32,7 +32,9 @@ def target():
 
 def floats(w):
     """Return the numbers of an array, of an Int8 or of its transpose."""
-    return w if isinstance(w, np.ndarray) else w[:] if isinstance(w, Int8) else w.mT[:].T
+    if isinstance(w, np.ndarray):
+        return w
+    return w[:] if isinstance(w, Int8) else w.mT[:].T
 
 
 # ---- the copy
@@ -46,7 +48,8 @@ def test_matrices_are_rounded_by_half_a_step_at_most_and_the_rest_is_shared(back
             assert rounded is w, name
             continue
         assert isinstance(rounded, np.ndarray) == (backend == "numpy")
-        steps = abs(w).max(axis=-1 if name == "wte" else 0, keepdims=name == "wte") / 127
+        one_output = -1 if name == "wte" else 0  # the axis that has a step of its own
+        steps = abs(w).max(axis=one_output, keepdims=True) / 127
         error = abs(floats(rounded) - w)
         assert (error <= steps * 0.5000001).all() and error.max() > 0.4 * steps.min(), name
         numbers = floats(rounded) / steps

@@ -31,17 +31,18 @@ def policies(k, s, a, shares, costs):
 
     A rule decides after which rows the draft is called again, and from which a guess is drawn.
     """
-    stop = [(0.0, 0.0)]
+    stop = (0.0, 0.0)
     if k + 1 == len(costs.pass_cost):
-        return stop
+        return [stop]
+    price = costs.pass_cost[k + 1] - costs.pass_cost[k]
     calls = [(0.0, costs.c)]
     for acceptance, share in zip(a, shares):
-        price = costs.pass_cost[k + 1] - costs.pass_cost[k]
+        # after a row of this kind a rule stops, or draws a guess and goes on by any other rule
         drawn = [(s * acceptance + tokens, price + time)
                  for tokens, time in policies(k + 1, s * acceptance, a, shares, costs)]
         calls = [(tokens + share * more, time + share * longer)
-                 for tokens, time in calls for more, longer in stop + drawn]
-    return stop + calls
+                 for tokens, time in calls for more, longer in [stop, *drawn]]
+    return [stop, *calls]
 
 
 def fixed(a, shares, rho, costs):
@@ -57,28 +58,31 @@ def row_of(bucket):
     return row
 
 
+def guesses_and_rows(draft, history):
+    """Return how many guesses our rule makes, and the buckets of the rows that it asks for."""
+    asked = []
+    K = len(history.costs.pass_cost) - 1
+    guesses, _ = guess_while_it_pays([0], K, np.random.default_rng(0), draft, history, asked)
+    return len(guesses), asked
+
+
 def rate_of_the_rule(a, shares, rho, costs):
     """Return the tokens per time of our rule at this rho: every sequence of rows, weighted."""
     tokens = 1.0
     time = costs.pass_cost[0]
     K = len(costs.pass_cost) - 1
-
-    def walk(buckets, weight):  # run the rule on rows of these buckets
-        nonlocal tokens, time
-        asked = []
-        draft = lambda ids, n_last: row_of([*buckets, *[0] * K][len(asked)])[None]
-        guesses, _ = guess_while_it_pays([0], K, np.random.default_rng(0), draft,
-                                         fixed(a, shares, rho, costs), asked)
-        if len(asked) <= len(buckets):
-            k = len(guesses)
-            tokens += weight * sum(np.prod([a[b] for b in asked[: i + 1]]) for i in range(k))
+    starts = [((), 1.0)]  # the buckets of a round's first rows, and their probability
+    while starts:
+        buckets, weight = starts.pop()
+        rows = [row_of(bucket) for bucket in [*buckets, *[0] * K]]
+        draft = lambda ids, n_last: rows[len(ids) - 1][None]  # noqa: B023  used at once
+        k, asked = guesses_and_rows(draft, fixed(a, shares, rho, costs))
+        if len(asked) > len(buckets):  # our rule asks for one more row, of any bucket
+            starts += [((*buckets, bucket), weight * share)
+                       for bucket, share in enumerate(shares) if share]
+        else:
+            tokens += weight * np.cumprod([a[bucket] for bucket in asked[:k]]).sum()
             time += weight * (len(asked) * costs.c + costs.pass_cost[k] - costs.pass_cost[0])
-            return
-        for bucket, share in enumerate(shares):
-            if share:
-                walk([*buckets, bucket], weight * share)
-
-    walk([], 1.0)
     return tokens / time
 
 
@@ -105,11 +109,8 @@ def test_with_equal_acceptances_the_rule_is_the_best_K(alpha, c, pass_cost):
     costs = Costs(c, [1.0, *pass_cost])
     rho = 1.0
     for _ in range(20):  # each rho is the rule's rate at the rho before, up to the best rate
-        asked = []
         history = fixed([alpha] * BUCKETS, [1 / BUCKETS] * BUCKETS, rho, costs)
-        guesses, _ = guess_while_it_pays([0], len(pass_cost), np.random.default_rng(0),
-                                         context_free(row_of(3)), history, asked)
-        k = len(guesses)
+        k, asked = guesses_and_rows(context_free(row_of(3)), history)
         assert len(asked) == k  # no draft step is wasted
         rate = max(1.0, sum(alpha**t for t in range(k + 1)) / (k * c + costs.pass_cost[k]))
         if rate == rho:

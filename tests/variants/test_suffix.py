@@ -1,7 +1,7 @@
 """Suffix decoding: counts and guesses compared with a search by hand, the file of --memory."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -41,18 +41,19 @@ def guesses_of(step, x):
 @given(texts, depths, st.data())
 def test_what_followed_every_run_is_counted_within_its_own_text(texts, depth, data):
     counts = Counts(depth)
-    expected = {}
+    followers = defaultdict(list)  # run: the tokens that followed it, in their order
     for text in texts:
         cut = data.draw(st.integers(0, len(text)))  # a text may come in pieces
         counts.add(text[:cut], 0)
         counts.add(text, cut)
         for end in range(1, len(text)):
             for m in range(1, min(depth - 1, end) + 1):
-                expected.setdefault(tuple(text[end - m : end]), []).append(text[end])
-    assert counts.after == {run: Counter(after) for run, after in expected.items()}
+                followers[tuple(text[end - m : end])].append(text[end])
+    assert counts.after == {run: Counter(after) for run, after in followers.items()}
     assert Counts(depth, texts).after == counts.after
-    for run, after in expected.items():  # in the order of their last occurrence
-        assert [*counts.after[run]] == [*dict.fromkeys(after[::-1])][::-1]
+    for run, after in followers.items():
+        latest_first = [*dict.fromkeys(reversed(after))]
+        assert [*reversed(counts.after[run])] == latest_first
 
 
 def followed_by_hand(text, run, n, min_prob):
@@ -79,11 +80,14 @@ def followed_by_hand(text, run, n, min_prob):
        st.integers(0, 6))
 def test_the_guess_is_the_best_that_counting_by_hand_finds(x, factor, min_prob, k):
     depth = 5
-    candidates = [followed_by_hand(x, x[-m:], min(k, int(factor * m), depth - m), min_prob)
-                  for m in range(min(depth - 1, len(x)), 0, -1)]
+    candidates = []  # the guesses after the last m tokens, the longest run first
+    for m in range(min(depth - 1, len(x)), 0, -1):
+        n = min(k, int(factor * m), depth - m)
+        candidates.append(followed_by_hand(x, x[-m:], n, min_prob))
     guesses, score = best_guess(x, [Counts(depth, [x])], k, factor, min_prob)
-    assert score == pytest.approx(max(other for _, other in candidates))
-    assert guesses == next(ids for ids, other in candidates if other == pytest.approx(score))
+    best_score = pytest.approx(max(score for _, score in candidates))
+    assert score == best_score
+    assert guesses == next(ids for ids, score in candidates if score == best_score)
 
 
 # ---- efficiency
@@ -133,7 +137,7 @@ def test_no_token_is_counted_twice_as_a_text_grows():
     used = suffix(sure=0.0)
     for n in range(1, len(x) + 1):
         assert guesses_of(used, x[:n]) == guesses_of(suffix(sure=0.0), x[:n])
-    assert guesses_of(used, x)[:1] == [2]
+    assert guesses_of(used, x)[0] == 2
 
 
 def test_remembered_texts_serve_every_text_and_its_own_counts_come_first(tmp_path):

@@ -4,30 +4,28 @@ Then the tests of the decoders kseq and traversal.
 """
 
 from functools import partial
-from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import gpt2
 from exact.law import expectation, law
 from gpt2 import GPT2
 from sampling import warp
 from speculative import complete, draft_and_verify, make_step, verify
 from tests.distributions import Scripted, assert_same_law
+from tests.reuse import assert_close, some_tokens, some_trees, tokens_read
 from tests.small import tiny_params, tree_step
 from tests.toys import PAIRS, path_by_path, rows_of_four, toy, tree_of
 from variants.block import block_verify
 from variants.kseq import find_rho, guess_chains, left_over, shared, verify_kseq
-from variants.shared import tree_gpt2
 from variants.shared.branches import Tree, best_ids
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.traversal import verify_traversal
 from variants.tree import draw_siblings, verify_tree
 
-EXACT = 1e-12
+ROUNDING = 1e-12
 PARAMS = tiny_params(n_ctx=16)
 
 
@@ -58,7 +56,7 @@ def test_multi_step_sampling_accepts_more_than_sample_and_match(seed, siblings):
     accepted = mean_tokens(tree_step(draft, target, (2,), siblings)) - 1
     matched = expectation(partial(draw_siblings, draft([0])[0], 2, siblings),
                           lambda drawn: p_target[sorted({token for token, _ in drawn})].sum())
-    assert accepted >= matched - EXACT
+    assert accepted >= matched - ROUNDING
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(1, 12))
@@ -81,13 +79,8 @@ def test_siblings_have_the_rows_that_they_were_drawn_from():
 
 # ---- trees as lists of parents
 
-parents_lists = st.lists(st.integers(0, 9), max_size=7).map(
-    lambda numbers: [number % (i + 1) - 1 for i, number in enumerate(numbers)])
-
-
-@given(parents_lists)
-def test_mask_depth_and_paths_agree_with_a_walk_up(parents):
-    tree = tree_of(range(10, 10 + len(parents)), parents)
+@given(some_trees(range(13)))
+def test_mask_depth_and_paths_agree_with_a_walk_up(tree):
     sees = tree.ancestors()
     for i, path in enumerate(tree.paths()):
         node = i
@@ -95,7 +88,7 @@ def test_mask_depth_and_paths_agree_with_a_walk_up(parents):
         while node >= 0:
             assert sees[i, node]
             walked.insert(0, tree.tokens[node])
-            node = parents[node]
+            node = tree.parents[node]
         assert path == walked and sees[i].sum() == len(walked)
         assert tree.find(path) == i and ([7] + tree).texts()[1 + i] == [7, *path]
 
@@ -119,45 +112,35 @@ def test_the_accepted_guesses_of_a_tree_are_those_of_its_path():
 
 # ---- tree attention
 
-trees = parents_lists.flatmap(lambda parents: st.tuples(st.lists(
-    st.integers(0, 12), min_size=len(parents), max_size=len(parents)), st.just(parents)))
-trees = trees.map(lambda nodes: tree_of(*nodes))
-prompts = st.lists(st.integers(0, 12), min_size=1, max_size=9)
-
-
-def close(a, b):
-    return np.allclose(a, b, rtol=0, atol=1e-10)
-
-
 def tree_rows(model, x, tree):
     """Return the rows after x and after every node."""
     return model(x + tree, 1 + len(tree))
 
 
-def fresh(ids):
-    return GPT2(PARAMS, 3)(ids)
+def rows_alone(texts):
+    """Return the row after each text, from a model that has read nothing else."""
+    return [GPT2(PARAMS, 3)(text)[-1] for text in texts]
 
 
 @pytest.mark.parametrize("n_accepted", range(4))
-@pytest.mark.parametrize("then", ["plain", "tree"])
-def test_the_accepted_path_is_not_computed_again(n_accepted, then):
+def test_the_accepted_path_is_not_computed_again(n_accepted):
     tree = tree_of([5, 5, 6, 7, 6, 8, 9], [-1, 0, 0, 2, -1, 3, 2])  # 5 6 7 8 are not the first
-    model = TreeGPT2(PARAMS, 3)
-    tree_rows(model, [1, 2, 3], tree)
     x = [1, 2, 3, *[5, 6, 7, 8][:n_accepted], 11]
-    module = gpt2 if then == "plain" else tree_gpt2
-    with mock.patch.object(module, "forward", side_effect=gpt2.forward) as forward:
-        got = model(x) if then == "plain" else tree_rows(model, x, tree_of([4], [-1]))[:1]
-    n_read = len(forward.call_args.args[0])
-    assert n_read == (1 if then == "plain" else 2)  # 11, and the new node
-    assert close(got, fresh(x))
+    for text, n_new in ((x, 1), (x + tree_of([4], [-1]), 2)):  # 11, and the node below it
+        model = TreeGPT2(PARAMS, 3)
+        tree_rows(model, [1, 2, 3], tree)
+        with tokens_read() as numbers:
+            rows = model(text, n_new)
+        assert numbers == [n_new]
+        assert_close(rows[0], *rows_alone([x]))
 
 
-@given(prompts, trees)
-@example([*range(13)], tree_of([1, 2, 3, 4, 5, 6], [-1] * 6))  # more nodes than positions left
+@given(some_tokens(range(13), most=8), some_trees(range(13)))
+@example([*range(12)], tree_of([1, 2, 3, 4, 5, 6], [-1] * 6))  # more nodes than positions left
 def test_every_node_has_the_logits_of_its_path_alone(x, tree):
-    got = tree_rows(TreeGPT2(PARAMS, 3), x, tree)
-    assert close(got, [fresh(text)[-1] for text in (x + tree).texts()])
+    x = [7, *x]
+    rows = tree_rows(TreeGPT2(PARAMS, 3), x, tree)
+    assert_close(rows, rows_alone((x + tree).texts()))
 
 
 @pytest.mark.parametrize("x, tokens, parents, message", [
@@ -176,8 +159,8 @@ def test_a_number_of_rows_that_a_tree_does_not_have_is_refused(n_last):
 
 def test_an_array_of_ids_continues_along_a_tree():
     tree = tree_of([5, 6], [-1, 0])
-    got = TreeGPT2(PARAMS, 3)(np.array([1, 2]) + tree, 3)
-    assert close(got, [fresh(text)[-1] for text in ([1, 2], [1, 2, 5], [1, 2, 5, 6])])
+    rows = TreeGPT2(PARAMS, 3)(np.array([1, 2]) + tree, 3)
+    assert_close(rows, rows_alone([[1, 2], [1, 2, 5], [1, 2, 5, 6]]))
 
 
 def test_a_sibling_is_drawn_from_the_rest_of_a_sharp_row_even_if_it_is_subnormal():
@@ -206,7 +189,7 @@ def test_accepted_guesses_and_the_residual_sum_to_the_target(p_draft, p_target, 
     beta = once.sum()
     accepted = once * sum((1 - beta) ** i for i in range(m))
     rest = left_over(p_draft, p_target, rho, m)
-    assert 1 <= rho <= m and (accepted <= p_target + EXACT).all()
+    assert 1 <= rho <= m and (accepted <= p_target + ROUNDING).all()
     assert np.allclose(accepted + (1 - accepted.sum()) * rest, p_target, atol=1e-9)
 
 
@@ -216,7 +199,7 @@ def test_rho_is_the_smallest_that_fits(p_draft, p_target, m):
     rho = find_rho(p_draft, p_target, m)
     if rho > 1 + 1e-6:
         beta = shared(p_draft, p_target, rho - 1e-6).sum()
-        assert 1 - (1 - beta) ** m > (rho - 1e-6) * beta - EXACT
+        assert 1 - (1 - beta) ** m > (rho - 1e-6) * beta - ROUNDING
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -227,7 +210,7 @@ def test_more_chains_yield_more_tokens_and_three_at_least_as_many_as_multi_step(
              for chains in (1, 2, 3)]
     steps.append(tree_step(draft, target, (3,), "independent"))
     *means, multi_step = map(mean_tokens, steps)
-    assert means == sorted(means) and means[2] >= multi_step - EXACT
+    assert means == sorted(means) and means[2] >= multi_step - ROUNDING
 
 
 # ---- traversal
@@ -243,7 +226,7 @@ def test_traversal_never_yields_fewer_tokens_than_the_walk_from_the_root(
         walk, traversal = (mean_tokens(tree_step(draft, target, widths, siblings, verify))
                            for verify in (verify_tree, verify_traversal))
         gains.append(traversal - walk)
-    assert min(gains) > -EXACT and max(gains) > 0.001
+    assert min(gains) > -ROUNDING and max(gains) > 0.001
 
 
 @pytest.mark.parametrize("pair, widths, siblings", [

@@ -1,8 +1,6 @@
 """Many texts in shared passes: each has the logits that it has alone, and memory is freed."""
 
-import copy
 import gc
-import pickle
 from functools import partial
 from unittest import mock
 
@@ -14,6 +12,7 @@ from gpt2 import GPT2
 from lib.backend.products import product_compiler
 from sampling import with_sampling
 from speculative import draft_and_verify
+from tests.reuse import each_copy
 from tests.small import lively_params
 from tests.test_caches import Name
 from tests.toys import PAIRS, toy
@@ -44,18 +43,19 @@ def test_logits_are_those_of_the_text_alone(backend, dtype):
     rng = np.random.default_rng(0)
     params = lively_params(HPARAMS, dtype=dtype)
     model = BatchGPT2(params, 2)
+    alone = [GPT2(params, 2) for _ in XS]
     names = [Name() for _ in XS]
     texts = XS[:]
-    alone = [GPT2(params, 2) for _ in XS]
     tolerance = 0 if backend == "numba" else 1e-10 if dtype == np.float64 else 1e-3
     for _ in range(12):
         chosen = rng.permutation(len(XS))[: rng.integers(1, len(XS) + 1)].tolist()
+        calls = []
         for i in chosen:  # back a few tokens, as after a rejection, and on
-            n = max(1, len(texts[i]) - int(rng.integers(0, 4)))
-            texts[i] = texts[i][:n] + rng.integers(0, 13, rng.integers(0, 4)).tolist()
-        calls = [(names[i], texts[i], int(rng.integers(1, min(6, len(texts[i])) + 1)))
-                 for i in chosen]
-        for rows, (_, ids, n_last), i in zip(model(calls), calls, chosen):
+            n_kept = max(1, len(texts[i]) - int(rng.integers(0, 4)))
+            texts[i] = texts[i][:n_kept] + rng.integers(0, 13, rng.integers(0, 4)).tolist()
+            n_last = int(rng.integers(1, min(6, len(texts[i])) + 1))
+            calls.append((names[i], texts[i], n_last))
+        for i, rows, (_, ids, n_last) in zip(chosen, model(calls), calls):
             np.testing.assert_allclose(rows, alone[i](ids, n_last), rtol=0, atol=tolerance)
 
 
@@ -134,8 +134,7 @@ def test_a_pass_over_no_text_has_no_rows():
     assert BatchGPT2(lively_params(HPARAMS), 2)([]) == []
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy,
-                                    lambda model: pickle.loads(pickle.dumps(model))])
+@each_copy
 def test_a_shared_model_can_be_copied(copied):
     model = Shared(BatchGPT2(lively_params(HPARAMS), 2), turn=1)
     again = copied(model)

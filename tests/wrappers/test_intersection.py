@@ -5,9 +5,7 @@ other lacks; a character is two tokens of the target; and the draft's longest to
 across the boundaries of the target's tokens.
 """
 
-import copy
 import json
-import pickle
 import re
 from functools import cache
 from itertools import product
@@ -30,6 +28,7 @@ from speculative import complete, draft_and_verify, generate
 from tests import bundled
 from tests.commands import json_of_run, run_main
 from tests.distributions import assert_same_law
+from tests.reuse import assert_close, assert_used_is_fresh, each_copy, some_edits, tokens_read
 from tests.small import COSTS, Logits, forms, n_rejected, sampling_of
 from tests.test_laws import ALL, SETTINGS, SHALLOW, WARM, X, fits
 from tests.toys import toy
@@ -204,28 +203,18 @@ def test_special_tokens_are_common_by_their_role_or_name_and_otherwise_read_as_t
     common = common_tokens(*encoders())
     pairs = {target.symbols[a]: draft.symbols[b] for a, b in zip(common.ids, common.draft_ids)}
     assert pairs == {char: char for char in LETTERS} | {END_OF_TEXT: "</s>", "<pad>": "<pad>"}
-    symbols = ("b", END_OF_TEXT, "<pad>", "<only here>")
-    b, end, pad, only = (target.vocab[symbol] for symbol in symbols)
-    read = lambda *ids: [draft.symbols[token] for token in common.draft_text(ids)]
-    assert read(b, end, target.vocab["c"]) == ["b", "</s>", "c"]  # no merge across the end
-    assert read(end) == ["</s>"] and read(pad, pad) == ["<pad>"] * 2
-    assert "".join(read(b, only)) == "b<onlyĠhere>"
+    read = lambda *symbols: [draft.symbols[token] for token in common.draft_text(
+        [target.vocab[symbol] for symbol in symbols])]
+    assert read("b", END_OF_TEXT, "c") == ["b", "</s>", "c"]  # no merge across the end
+    assert read(END_OF_TEXT) == ["</s>"] and read("<pad>", "<pad>") == ["<pad>"] * 2
+    assert "".join(read("b", "<only here>")) == "b<onlyĠhere>"
     assert str(common) == "258 tokens in common, 99 % of the draft's and 98 % of the target's"
 
 
 # ---- the draft's cache
 
-class Counting(GPT2):
-    """Count the tokens that are read."""
-
-    n_read = 0
-
-    def read(self, ids, n_last):
-        before = len(self.ids) if self.ids == list(ids)[: len(self.ids)] else 0
-        self.n_read += len(ids) - before
-        return super().read(ids, n_last)
-
-
+# Tokens that the draft writes otherwise (ab, ©b), halves of a character, and special tokens.
+SYMBOLS = ["a", "b", "c", "ab", "Ã", "©", "©b", "Ãb", END_OF_TEXT, "<pad>", "<only here>"]
 SIZES = dict(n_embd=12, n_head=3, n_layer=2)
 
 
@@ -235,47 +224,46 @@ def draft_params(n_ctx):
     return random_params(hparams, np.random.default_rng(0), np.float64)
 
 
-def wrapped_gpt2(kind=GPT2, n_ctx=12):
-    return TokenLevelIntersection(kind(draft_params(n_ctx), 3), common_tokens(*encoders()))
+def wrapped_gpt2(n_ctx=12):
+    """Return a random draft over the target's ids."""
+    return TokenLevelIntersection(GPT2(draft_params(n_ctx), 3), common_tokens(*encoders()))
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from([3, 100, 101, 198, 172, 259, 0])),
-                min_size=1, max_size=25), st.integers(1, 3))
+def fresh_rows(ids, n_last):
+    """Return the probabilities of a draft that has read nothing."""
+    return with_sampling(wrapped_gpt2())(ids, n_last)
+
+
+@given(some_edits([encoders()[1].vocab[symbol] for symbol in SYMBOLS]))
 @settings(max_examples=50)
-def test_a_used_draft_gives_the_rows_of_a_fresh_one(edits, n_last):
+def test_a_used_draft_gives_the_rows_of_a_fresh_one(edits):
     """Texts shrink and grow at random, far beyond the draft's context."""
-    used = wrapped_gpt2()
-    ids = [100]
-    for n_common, token in edits:
-        ids = [*ids[: n_common + 1], token, token + 1]
-        n = min(n_last, len(ids))
-        got = used(ids, n)
-        np.testing.assert_allclose(got, wrapped_gpt2()(ids, n), rtol=0, atol=1e-9)
-        assert got.shape == (n, 262) and np.isfinite(got).all()
+    assert_used_is_fresh(with_sampling(wrapped_gpt2()), fresh_rows, edits, n_ctx=40)
 
 
 @pytest.mark.parametrize("n_ctx, n_read", [
-    (64, 40), (16, 16 + 3 * (9 + 7))])  # a full context: half of it and a new token, then 7
+    (64, 40),
+    # a full context: its last half and the new token are read, then 7 tokens one by one
+    (16, 16 + (9 + 7) + (9 + 7) + (9 + 7))])
 def test_the_common_start_of_two_texts_is_read_once(n_ctx, n_read):
-    model = wrapped_gpt2(Counting, n_ctx)
-    a = encoders()[1].vocab["a"]
-    for n in range(1, 41):
-        model([a] * n)
-    assert model.draft.n_read == n_read
+    model = wrapped_gpt2(n_ctx)
+    with tokens_read() as numbers:
+        for n in range(1, 41):
+            model(range(110, 110 + n))
+    assert sum(numbers) == n_read
 
 
 def test_the_rows_of_a_tree_are_those_of_its_paths():
     model = wrapped_gpt2()
     text = [100, 101] + Tree([5, 100, 200, 7, 7], [-1, -1, 0, 0, 1])
-    alone = np.concatenate([wrapped_gpt2()(ids) for ids in text.texts()])
+    alone = np.concatenate([fresh_rows(ids, 1) for ids in text.texts()])
     for n_last in (1, 3, 6):
-        np.testing.assert_allclose(model(text, n_last), alone[-n_last:], rtol=0, atol=1e-9)
+        assert_close(warp(model(text, n_last)), alone[-n_last:])
 
 
 # ---- copies, and what is refused
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy,
-                                    lambda model: pickle.loads(pickle.dumps(model))])
+@each_copy
 def test_a_copy_gives_the_same_rows(copied):
     model = wrapped_gpt2()
     for wrapper in (model, timed(model)):
@@ -349,17 +337,17 @@ def respelled(n_tokens):
     """Return the bundled draft with the first tokens of its vocabulary only, at other ids."""
     encoder = bundled.encoder()
     params, n_head = bundled.weights("tales-small")
-    ranks = {"".join(pair): (rank, pair) for pair, rank in encoder.ranks.items()}
-    merged = sorted(ranks, key=ranks.get)[: n_tokens - 257]
-    symbols = [*LETTERS, *merged, END_OF_TEXT]
+    # the end of a text and the 256 bytes are tokens without a merge
+    merges = sorted(encoder.ranks, key=encoder.ranks.get)[: n_tokens - 257]
+    symbols = [*LETTERS, *map("".join, merges), END_OF_TEXT]
     np.random.default_rng(0).shuffle(symbols)
+    vocab = {symbol: token for token, symbol in enumerate(symbols)}
     wte = params["wte"][[encoder.vocab[symbol] for symbol in symbols]]
-    return (Encoder({symbol: token for token, symbol in enumerate(symbols)},
-                    [ranks[symbol][1] for symbol in merged]), params | {"wte": wte}, n_head)
+    return Encoder(vocab, merges), params | {"wte": wte}, n_head
 
 
 def tokens_per_pass(n_draft_tokens, openings, N):
-    """Return those of greedy texts of the bundled pair, whose draft has this many tokens."""
+    """Return the mean tokens per pass of greedy texts, with a bundled draft of so few tokens."""
     encoder, *weights = respelled(n_draft_tokens)
     common = CommonTokens(encoder, bundled.encoder())
     assert str(common).startswith(f"{n_draft_tokens} tokens in common, 100 % of the draft's")

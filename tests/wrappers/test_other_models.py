@@ -24,13 +24,13 @@ from demo.trace import name_of, round_as_data, text_reader  # noqa: E402
 from sampling import with_sampling  # noqa: E402
 from speculative import Round, autoregressive_sampling, verify  # noqa: E402
 from tests.commands import outcome, refusal, run_main  # noqa: E402
+from tests.pages import ROOT  # noqa: E402
 from tests.wrappers.families import random_model, torch  # noqa: E402
 from tools import survey, will_it_pay  # noqa: E402
 from tools.will_it_pay import ids_of_file  # noqa: E402
 from utils import MODELS_DIR, load_model  # noqa: E402
 from wrappers.transformers_model import TransformersModel  # noqa: E402
 
-ROOT = MODELS_DIR.parent
 N_TOKENS = 4098  # of the bundled tokenizer and two more; the models have four rows more
 TURN, END = N_TOKENS - 2, N_TOKENS - 1  # special tokens: of a chat, and of the model's answer
 TEMPLATE = ("{% for message in messages %}<|turn|>{{ message.role }}: {{ message.content }}"
@@ -61,27 +61,35 @@ def json_of(*flags):
     return json.loads(out)
 
 
-def flags_of(folders, *more):
+def pair_of(folders):
     """Return the flags that choose the Llama as the draft and the Qwen3 as the target."""
-    return ("--draft_model_size", folders["llama"], "--target_model_size", folders["qwen3"],
-            *SHORT, *more)
+    return "--draft_model_size", folders["llama"], "--target_model_size", folders["qwen3"]
+
+
+def flags_of(folders, *more):
+    """Return the flags of a short run of this pair."""
+    return (*pair_of(folders), *SHORT, *more)
+
+
+def greedy_ids(target, x):
+    """Return the 8 tokens that follow x in the target's own greedy text."""
+    rows = with_sampling(target, temperature=0)
+    return autoregressive_sampling(x, rows, 8, np.random.default_rng(0))[len(x) :]
 
 
 @pytest.mark.parametrize("decoder", ["speculative", "tree", "stopping"])
 def test_a_decoder_writes_the_targets_own_greedy_text(folders, decoder):
     run = json_of(*flags_of(folders, "--decoder", decoder, "--dtype", "float64"))
     tokenizer, target = load_model(folders["qwen3"], dtype="float64")
-    x = tokenizer.encode("One day")
-    rows = with_sampling(target, temperature=0)
-    alone = autoregressive_sampling(x, rows, 8, np.random.default_rng(0))
     assert isinstance(target, TransformersModel) and target.n_vocab == N_TOKENS
-    assert run[decoder]["ids"] == alone[len(x) :] and run["identical"]
+    assert run[decoder]["ids"] == greedy_ids(target, tokenizer.encode("One day"))
+    assert run["identical"]
     assert run["product"].startswith("PyTorch")
 
 
 def test_a_draft_of_another_kind_and_a_gpt2_through_transformers(folders):
-    run = json_of("--draft_model_size", "tales-small", "--target_model_size",
-                      folders["qwen3"], *SHORT)
+    run = json_of("--draft_model_size", "tales-small",
+                  "--target_model_size", folders["qwen3"], *SHORT)
     assert run["identical"]
     ours = json_of(*SHORT, "--dtype", "float64")
     theirs = json_of(*SHORT, "--dtype", "float64", "--backend", "transformers")
@@ -106,13 +114,14 @@ def test_a_name_leads_to_the_folder_in_the_hubs_cache(folders, tmp_path, monkeyp
 
 def test_many_prompts_have_the_text_of_each_alone_as_a_survey_writes_it(folders, tmp_path):
     (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
-    words = (*flags_of(folders)[:4], "--dtype", "float64", "--n_tokens_to_generate", "8")
+    words = (*pair_of(folders), "--dtype", "float64", "--n_tokens_to_generate", "8")
     files = ("--prompts", tmp_path / "prompts", "--out", tmp_path / "out")
     status, _, _ = run_main(*words, *files)
     lines = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
     first, second = map(json.loads, lines)
     alone = json_of(*flags_of(folders, "--dtype", "float64"))
-    assert status == 0 and first["ids"] == alone["speculative"]["ids"] != second["ids"]
+    assert status == 0 and first["ids"] != second["ids"]
+    assert first["ids"] == alone["speculative"]["ids"]
     tokenizer, _ = load_model(folders["qwen3"])
     job = Job({"seed": second["seed"]}, tokenizer.encode("A king"), 8)
     rounds = survey.rounds_of_text(words, job)
@@ -123,7 +132,7 @@ def test_many_prompts_have_the_text_of_each_alone_as_a_survey_writes_it(folders,
 def test_two_workers_of_a_survey_write_the_same_records(folders, tmp_path):
     pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
     (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
-    words = (*flags_of(folders)[:4], "--dtype", "float64", "--temperature", 1,
+    words = (*pair_of(folders), "--dtype", "float64", "--temperature", 1,
              "--n_tokens_to_generate", 6, "--prompts", tmp_path / "prompts", "--out")
     status, _, _ = run_main(*words, tmp_path / "one")
     assert status == 0
@@ -149,7 +158,7 @@ CHAT = [{"role": "user", "content": "A king"}]
 
 
 def test_messages_are_a_prompt_by_the_chat_template(folders, tmp_path):
-    models = flags_of(folders)[:4]
+    models = pair_of(folders)
     lines = [{"messages": CHAT, "id": 7}, {"prompt": "A king"}, {"messages": "A king"},
              {"messages": CHAT, "prompt": ""}]
     (chat, plain, *bad), status = records_of(tmp_path, lines, *models)
@@ -159,13 +168,12 @@ def test_messages_are_a_prompt_by_the_chat_template(folders, tmp_path):
     tokenizer, target = load_model(folders["qwen3"], dtype="float64")
     x = [TURN, *tokenizer.encode_bytes(b"user: A king"), TURN,
          *tokenizer.encode_bytes(b"model:")]
-    alone = autoregressive_sampling(x, with_sampling(target, temperature=0), 8,
-                                    np.random.default_rng(0))
-    assert [*x, *chat["ids"]] == alone
+    assert chat["ids"] == greedy_ids(target, x)
     assert chat["answer"] == tokenizer.decode(chat["ids"])
     assert "answer" not in plain and plain["ids"] != chat["ids"]
-    assert [record["error"][:40] for record in bad] == [
-        'need messages [{"role": .., "content": .', '"messages" and "prompt" are both given: ']
+    not_messages, both = (record["error"] for record in bad)
+    assert not_messages.startswith('need messages [{"role": .., "content": ..')
+    assert both.startswith('"messages" and "prompt" are both given: ')
     # The same command finds all records written.
     assert records_of(tmp_path, lines, *models) == ([chat, plain, *bad], 3)
 
@@ -193,11 +201,11 @@ def test_a_round_shows_the_names_of_special_tokens(folders):
     assert [next_text(token) for token in (half, END)] == ["", "\ufffd<|end|>"]
     rows = np.zeros((2, tokenizer.n_vocab))
     rows[:, [TURN, END]] = [[0.75, 0.25], [0.25, 0.75]]
-    seen = round_as_data(Round([TURN, END], [TURN], rows[:1], rows, 1), [0.1, 0.9], verify,
-                         partial(name_of, tokenizer))
-    assert seen["guesses"][0]["text"] == "<|turn|>"
-    assert [[entry[1] for entry in row["top"]] for row in seen["rows"]] == [
-        ["<|turn|>", "<|end|>"], ["<|end|>", "<|turn|>"]]
+    result = Round([TURN, END], [TURN], p_draft=rows[:1], p_target=rows, n_accepted=1)
+    data = round_as_data(result, [0.1, 0.9], verify, partial(name_of, tokenizer))
+    assert data["guesses"][0]["text"] == "<|turn|>"
+    first, second = ([text for _, text, *_ in row["top"]] for row in data["rows"])
+    assert first == ["<|turn|>", "<|end|>"] and second == ["<|end|>", "<|turn|>"]
 
 
 def test_a_model_without_a_longest_text(folders, tmp_path):
@@ -226,14 +234,13 @@ def test_the_live_page_runs_such_a_model(folders):
     assert "form" in live.live_page(task)
 
 
-@pytest.mark.parametrize("decoder, needed", [
-    (name, "weights") for name in ("skip", "quantized", "medusa", "markov", "eagle")])
+@pytest.mark.parametrize("decoder", ["skip", "quantized", "medusa", "markov", "eagle"])
 def test_a_decoder_that_reads_weights_is_refused_before_anything_is_loaded(
-        folders, decoder, needed, monkeypatch):
+        folders, decoder, monkeypatch):
     monkeypatch.setattr("wrappers.transformers_model.TransformersModel", None)  # nobody may call it
     own = ("--target_model_size", folders["qwen3"], *SHORT)
     message = refusal(main.main, *own, "--decoder", decoder)
-    assert f"--decoder {decoder} needs" in message and needed in message
+    assert f"--decoder {decoder} needs" in message and "weights" in message
 
 
 def test_a_dtype_of_transformers_is_refused_for_numpy():

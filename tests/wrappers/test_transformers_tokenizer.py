@@ -118,21 +118,24 @@ def test_all_end_tokens_of_generation_config_end_a_text(ends, expected, tmp_path
     assert tokenizer.end_tokens == expected and tokenizer.end_of_text == 2
 
 
-def test_messages_go_through_the_chat_template():
+@pytest.fixture
+def chat_tokenizer():
     made = sentencepiece()
     made.chat_template = TEMPLATE
-    tokenizer = TransformersTokenizer(made)
-    assert tokenizer.decode(tokenizer.encode_messages(CHAT)).strip() == "<user>ab<model>"
+    return TransformersTokenizer(made)
+
+
+def test_messages_go_through_the_chat_template(chat_tokenizer):
+    ids = chat_tokenizer.encode_messages(CHAT)
+    assert chat_tokenizer.decode(ids).strip() == "<user>ab<model>"
     with pytest.raises(ValueError, match="the chat template does not take these messages: no su"):
-        tokenizer.encode_messages([{"role": "bad", "content": ""}])
+        chat_tokenizer.encode_messages([{"role": "bad", "content": ""}])
 
 
 @pytest.mark.parametrize("messages", [[], "ab", [{"role": "user"}], ["ab"], None, {}])
-def test_messages_of_another_form_are_refused(messages):
-    made = sentencepiece()
-    made.chat_template = TEMPLATE
+def test_messages_of_another_form_are_refused(messages, chat_tokenizer):
     with pytest.raises(ValueError, match='need messages .{"role": .., "content": ..}'):
-        TransformersTokenizer(made).encode_messages(messages)
+        chat_tokenizer.encode_messages(messages)
 
 
 def test_a_tokenizer_without_a_template_takes_no_messages(tokenizer):
@@ -143,14 +146,12 @@ def test_a_tokenizer_without_a_template_takes_no_messages(tokenizer):
 def test_what_is_no_token_or_no_text_is_refused_as_by_encoder(tokenizer):
     ours = bundled.encoder()
     for bad in ("\ud800", "a\udcff"):
-        with pytest.raises(UnicodeEncodeError):
-            ours.encode(bad)
-        with pytest.raises(UnicodeEncodeError):
-            tokenizer.encode(bad)
-    with pytest.raises(ValueError, match="need a single token of the vocabulary, got 'xq', whi"):
-        tokenizer.id_of("xq")
-    with pytest.raises(ValueError, match="need a single token of the vocabulary, got ''"):
-        tokenizer.id_of("")
+        for encode in (ours.encode, tokenizer.encode):
+            with pytest.raises(UnicodeEncodeError):
+                encode(bad)
+    for bad, got in (("xq", "'xq', whi"), ("", "''")):
+        with pytest.raises(ValueError, match=f"need a single token of the vocabulary, got {got}"):
+            tokenizer.id_of(bad)
     for bad in (-1, tokenizer.n_vocab):
         with pytest.raises(ValueError, match=rf"need ids in 0 \.\. \d+, got {bad}"):
             tokenizer.decode([bad])
@@ -164,10 +165,9 @@ def test_two_families_have_common_tokens():
     assert len(common.ids) > 250 and len(np.unique(common.ids)) == len(common.ids)
 
 
-@pytest.mark.parametrize("config", [dict(model_type="gpt2"), dict(model_type="t5"),
-                                    dict(model_type="llama")])
-def test_a_folder_without_a_tokenizer_is_refused(config, tmp_path, capfd):
-    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+@pytest.mark.parametrize("model_type", ["gpt2", "t5", "llama"])
+def test_a_folder_without_a_tokenizer_is_refused(model_type, tmp_path, capfd):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}), "utf-8")
     with pytest.raises(ValueError, match="need a tokenizer in .*tokenizer.json") as refused:
         TransformersTokenizer(tmp_path)
     assert "\n" not in str(refused.value) and capfd.readouterr().out == ""
