@@ -40,7 +40,8 @@ p_draft, p is p_target and u is uniforms:
 
 How it works
  1. A toy is a small draft and a small target. The verifier is called with every path of K
-    guesses that the draft of a toy in TOYS can write.
+    guesses that the draft of a toy in TOYS can write. If it is right on these toys, a toy of
+    FINE_TOYS follows, whose probabilities have many digits and extreme values.
  2. The answer to one path changes only where a uniform crosses a threshold. Bisection finds the
     thresholds. They cut the cube of all uniforms into boxes on which the answer is constant.
  3. One call per box shows which tokens the box gives. The volume of the box is the probability

@@ -1,4 +1,4 @@
-"""Inject one-line faults in the algorithm and every decoder; a named test must detect each.
+"""Inject one-line faults in the algorithm, decoders and figures; a named test must detect each.
 
     python -m tests.mutants                  all of them, two at a time
     python -m tests.mutants residual lookup  those with one of these words in their line

@@ -67,6 +67,17 @@ def test_where_the_formula_promises_what_the_race_denies_the_words_say_so():
     assert "The formula leaves it open" in answer_of(unclear, QUIET).words
 
 
+def test_the_best_speed_up_is_the_largest_one_and_not_the_upper_end_of_an_interval():
+    narrow, wide = dict(speedup=0.95, low=0.93, high=0.97), dict(speedup=0.9, low=0.5, high=1.3)
+    case = case_of({"--K 1": row(0.8, 0.9, 0.97), "--K 2": row(0.7, 0.8, 0.99)},
+                   positions=[{"predicted": narrow}, {"predicted": wide}])
+    words = answer_of(case, QUIET).words
+    assert "The fastest decoder, --K 1, ran at 0.90 times" in words
+    assert words.endswith("its best speed-up is 0.95 (0.93 - 0.97) with K = 1.")
+    paying = case_of({"--K 1": row(1.1, 1.4, 1.5), "--K 2": row(1.1, 1.2, 1.9)})
+    assert answer_of(paying, QUIET).decoder == "--K 1"
+
+
 @pytest.mark.parametrize("more, costs, words", [
     ({"N": 15}, QUIET,
      "texts of fewer than 16 tokens are too short (--N 15): choose a larger --N."),
@@ -131,6 +142,18 @@ def test_the_speed_up_of_equal_prompts_and_repeats_has_no_spread():
 def test_the_speed_up_is_the_median_of_the_repeats_and_one_prompt_has_no_interval():
     figures = raced_speedup(texts_of([[1.0], [2.0], [1.0]]), texts_of([[2.0], [2.0], [1.5]]), 5)
     assert figures == {"speedup": 1.5, "error": None, "low": None, "high": None}
+
+
+def test_the_error_of_two_prompts_is_the_standard_error_of_their_mean(monkeypatch):
+    """The prompts run at 1/2 and 2 times the speed of plain decoding, and at 1 together.
+
+    The logs -log 2 and log 2 have a deviation of sqrt(2) log 2 and a mean of 0, whose standard
+    error is log 2. Each of the four draws of two prompts comes once.
+    """
+    all_draws = np.array([[2, 0], [1, 1], [1, 1], [0, 2]])
+    monkeypatch.setattr(answer, "resamples", lambda n_prompts: all_draws)
+    figures = raced_speedup(texts_of([[2.0, 1.0]]), texts_of([[1.0, 2.0]]), 5)
+    assert figures["speedup"] == 1 and figures["error"] == pytest.approx(np.log(2))
 
 
 def test_only_the_lower_end_depends_on_the_number_of_candidates():

@@ -14,7 +14,15 @@ from pytest import approx
 
 import demo.compare
 import demo.costs
-from demo.compare import Run, acceptance_figures, compare, first_difference, timed
+from demo.compare import (
+    Run,
+    acceptance_figures,
+    compare,
+    difference_of_texts,
+    first_difference,
+    pass_figures,
+    timed,
+)
 from demo.costs import SECONDS, measure_costs
 from demo.describe import comparison_in_words, table_lines
 from demo.flags import parse_args
@@ -26,6 +34,7 @@ from utils import MODELS_DIR
 from variants import DECODERS
 from variants.big_little import big_little_verify, write_while_confident
 from variants.shared.branches import tree_of_paths
+from wrappers.forced import ForcedRound
 
 N_VOCAB = 30
 
@@ -80,13 +89,14 @@ def clock(monkeypatch):
     return clock
 
 
-def run_figures(clock, decoder="speculative", N=99, stop=(), x=(2,), **flags):
+def run_figures(clock, decoder="speculative", N=99, stop=(), x=(2,), on_seen=None, **flags):
     """Return the figures of a run of the two models above."""
+    encoder = SimpleNamespace(decode=str, decode_bytes=bytes)
     return compare(Task(
-        encoder=SimpleNamespace(decode=str), x=list(x), stop=set(stop), folder=None, seed=0,
+        encoder=encoder, x=list(x), stop=set(stop), folder=None, seed=0,
         new_draft=lambda: Counting(clock, True), new_target=lambda: Counting(clock, False),
         sampling={"temperature": 0.0}, decoder=decoder, N=N,
-        settings=DECODERS[decoder].settings(dict(flags)), n_ctx=1024, window=False))
+        settings=DECODERS[decoder].settings(dict(flags)), n_ctx=1024, window=False), on_seen)
 
 
 def assert_figures(figures, **by_hand):
@@ -99,7 +109,8 @@ TOO_SHORT = "\nspeed-up                 1.00   -  (a text has fewer than 8 token
 
 
 def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
-    """Rounds: 3 [-0-] 4, then 5 6 7 and 8, then 9 10, where 11 and 12 were cut."""
+    """Round 1 accepts 3, rejects 0 and adds 4; round 2 accepts 5 6 7 and adds 8; round 3 accepts
+    9 10 11, and the stop token 10 cuts off 11 and 12."""
     got = run_figures(clock, K=3, stop={10})
     assert got["speculative"]["ids"] == got["autoregressive"]["ids"] == [3, 4, 5, 6, 7, 8, 9, 10]
     assert_figures(got, rounds_by_accepted=[0, 1, 0, 2], accepted=1 + 3 + 3, tested=2 + 3 + 3,
@@ -141,7 +152,10 @@ def test_a_run_that_N_ends(clock, N, accepted, tested, rows):
 @pytest.mark.parametrize("stop, N, tokens, rows, by_accepted, draft_passes", [
     ((10,), 99, 8, [5, 5, 5], [0, 1, 2], 6), ((), 6, 6, [5, 5, 1], [1, 1, 1], 4)])
 def test_a_run_of_trees(clock, stop, N, tokens, rows, by_accepted, draft_passes):
-    """Two children, each with one: 3 (and 7), where 0 fails; 5 6 (and 9 10); 8 9 (and 12 13)."""
+    """Each tree has two chains of two guesses, and no guess of the second chain is accepted.
+
+    Round 1 accepts 3 and rejects 0, round 2 accepts 5 6, and round 3 accepts 8 9.
+    """
     got = run_figures(clock, "tree", widths=(2, 1), stop=stop, N=N)
     assert_figures(got, rounds_by_accepted=by_accepted, **NO_GUESS_COUNTS, target_passes=3,
                    reading_passes=0, tokens_per_target_pass=tokens / 3,
@@ -335,6 +349,16 @@ def test_the_first_difference_is_between_the_logits_that_greedy_decoding_compare
     assert got == {"token": 1, "gap_of_the_two_best_logits": 5.0}
 
 
+def test_a_text_that_ends_earlier_than_the_other_is_not_identical():
+    task = Task(*[None] * 13)._replace(x=[2], n_ctx=99, sampling={"temperature": 0.0},
+                                       new_target=lambda: Counting(Clock(), False))
+    ends_at_1 = {"identical": False,
+                 "first_difference": {"token": 1, "gap_of_the_two_best_logits": 20.0}}
+    assert difference_of_texts(task, [3, 4], [3]) == ends_at_1
+    assert difference_of_texts(task, [3], [3, 4]) == ends_at_1
+    assert difference_of_texts(task, [3, 4], [3, 4]) == {"identical": True}
+
+
 # ---- one model given twice
 
 def loaded_task(*flags):
@@ -351,3 +375,38 @@ def test_weights_that_are_the_same_are_read_and_kept_once(tmp_path):
         draft, target = task.new_draft(), task.new_target()
         assert draft.params is target.params
         assert draft is not target and draft.cache is not target.cache
+
+
+# ---- what is shown, and what a pattern forces
+
+def test_the_seconds_in_which_rounds_are_shown_are_no_part_of_the_run(clock):
+    """Rounds of 4, 4 and 2 rows take 14, 14 and 12 s and, for their guesses, 3, 3 and 1 s."""
+    ends = []
+
+    def show(seen):
+        clock.now += 1000
+        ends.append(seen["end"])
+
+    shown = run_figures(clock, K=3, N=8, on_seen=show)
+    assert ends == [17, 34, 47] and shown["speculative"]["time_s"] == 47
+
+
+def test_a_forced_round_is_no_pass_of_a_run(clock):
+    target = timed(Counting(clock, is_draft=False))
+    target([1])
+    rounds = [ForcedRound([2, 3], [2], None, None, 1), Round([4], [], None, None, 0)]
+    run = Run([2, 3, 4], rounds, 1.0, None, target)
+    figures = pass_figures(run, run)
+    assert (figures["target_passes"], figures["tokens_per_target_pass"]) == (1, 3)
+
+
+# ---- the text on which costs are measured
+
+@pytest.mark.parametrize("ids, read", [
+    ([1, 2, 3], [1, 2, 3, 1, 2]), ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6])])
+def test_costs_are_measured_on_the_text_itself_repeated_if_it_is_short(ids, read):
+    calls = []
+    model = lambda ids, n_last: calls.append((n_last, ids))
+    measure_costs(model, model, ids, n_rows=5)
+    assert all(called == read for _, called in calls)
+    assert {n_last for n_last, _ in calls} == {1, 2, 3, 4, 5}

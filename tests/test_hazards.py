@@ -32,6 +32,20 @@ def test_without_censoring_the_expected_tokens_are_the_mean_of_the_rounds():
     assert tokens_of_rounds(rates)[-1] == pytest.approx(1 + np.mean(accepted))
 
 
+def test_a_round_belongs_to_the_half_of_the_text_in_which_it_begins():
+    """Rounds of 3, 3 and 2 tokens begin after 0, 3 and 6 of 8 tokens."""
+    counts = counts_of_race([[written([2, 2, 1])]], K)
+    assert counts.tested.tolist() == [[[2, 2, 2], [1, 1, 0]]]
+    assert counts.accepted.tolist() == [[[2, 2, 0], [1, 0, 0]]]
+
+
+def test_the_repeats_of_a_prompt_are_added():
+    one, other = [written([3, 0, 2])], [written([1, 1])]
+    both = counts_of_race([one, other], K)
+    for counts, *each in zip(both, counts_of_race([one], K), counts_of_race([other], K)):
+        assert counts.tolist() == np.add(*each).tolist()
+
+
 def test_with_one_acceptance_at_all_positions_the_speedups_are_those_of_the_formula():
     """Every prompt has the same counts, so every resample has the same speed-up."""
     alpha, costs = 0.75, Costs(1.0, [10.0, 11.0, 12.0, 14.0])

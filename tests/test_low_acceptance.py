@@ -3,6 +3,7 @@
 import json
 from argparse import Namespace
 from functools import cache, partial
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from benchmarks.low_acceptance import (
     zero_filled,
 )
 from benchmarks.models import OPENINGS, load_benchmark_pair
+from demo import shapes
 from demo.hazards import PositionCounts, counts_from_lists
 from demo.shapes import (
     ERROR,
@@ -229,6 +231,16 @@ def test_nothing_is_known_from_one_prompt_or_from_untested_guesses():
     assert nearest_shape(counts) is None
     untested = PositionCounts(*np.zeros((2, 6, 2, K), int))
     assert nearest_shape({1.0: untested}) is None
+
+
+def test_the_tails_of_all_contrasts_add_up_to_error(monkeypatch):
+    """Bonferroni: no contrast is above 0 here, so all are tried, each with an equal tail."""
+    is_above = mock.Mock(return_value=False)
+    monkeypatch.setattr(shapes, "is_above_zero", is_above)
+    counts = counts_of_coins(np.random.default_rng(0), 3, {0.0: [0.7] * K, 1.0: [0.6] * K})
+    assert nearest_shape(counts) is None
+    tails = [call.args[2] for call in is_above.call_args_list]
+    assert sum(tails) == pytest.approx(ERROR) and len({*tails}) == 1
 
 
 # ---- shapes

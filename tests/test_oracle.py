@@ -181,13 +181,15 @@ def test_the_toys_have_what_faults_need(V):
     # a token that only the draft can write, and one that only the target can write
     assert ((target == 0) & (draft > 0)).any() and ((target > 0) & (draft == 0)).any()
     # one equal row of both models, one one-hot row, a peaked row
-    assert is_equal.sum() == (draft == 1000).any(axis=-1).sum() == 1 and (target >= 975).any()
+    assert is_equal.sum() == 1
+    assert (draft == 1000).any(axis=-1).sum() == 1
+    assert (target >= 975).any()
     # one equal probability in rows that differ, and rows that are nearly equal
     assert (target == draft)[~is_equal].any() and (apart[~is_equal] < 20).any()
-    # no row of the target in half precision; what a bfloat16 holds is a part of float32
-    for half in (np.float16, np.float32):
-        in_half = np.float64((target / 1000).astype(half))
-        assert (in_half != target / 1000).any(axis=-1).all()
+    # no row of the target is exact in float16, nor in float32, which has all of bfloat16's numbers
+    for dtype in (np.float16, np.float32):
+        rounded = np.float64((target / 1000).astype(dtype))
+        assert (rounded != target / 1000).any(axis=-1).all()
 
 
 def test_a_search_finds_toys():
@@ -202,6 +204,7 @@ def test_a_rule_that_is_hard_to_see_is_tried_first():
     """The right rule is not seen: its distance is 0, and a tenth was wanted."""
     best = WRONG["match with the target's best token, at any temperature"]
     wrong = {("easy", 1): (best, 0.1), ("hard", 1): (chain, 0.1)}
+    # the call stops at the first quotient below the limit, and moves its key to the front
     assert oracle_rows.smallest_quotient(TOYS[3], wrong, 3, limit=0.5) < 1e-12
     assert [*wrong] == [("hard", 1), ("easy", 1)]
 
@@ -238,7 +241,7 @@ def wrong_where(is_wrong):
 
 
 def test_a_narrow_interval_between_equal_answers_is_seen():
-    """A width of 0.0008, which a quarter of the walks in each box would not hit."""
+    """It is 0.0008 wide: a quarter of oracle.SAMPLES would miss it."""
     assert check(wrong_where(lambda g, u: abs(u[:, 1] - 0.7) < 0.0004)).exact is False
 
 
@@ -276,7 +279,7 @@ def test_a_bonus_token_that_is_given_may_be_wrong():
     assert wrong in line and report.rule == "bonus token from the last guess's row"
 
 
-def test_with_padding_rows_of_any_number_of_guesses_are_judged():
+def test_padding_allows_rounds_of_any_number_of_guesses():
     def right(guesses, p_draft, p_target, uniforms):
         assert not p_draft[guesses < 0].any() and not p_target[:, 1:][guesses < 0].any()
         return chain(guesses, p_draft, p_target, uniforms)
@@ -427,7 +430,7 @@ def test_sampling_reads_the_forms_too(form, words):
 
 
 def in_every_call(period):
-    """Return a function of B: all rows of every so many calls, and none of the other calls."""
+    """Return a function of B: True for all rows of every period-th call, else False."""
     n_calls = count(1)
     return lambda B: np.full(B, next(n_calls) % period == 0)
 
@@ -444,7 +447,7 @@ def test_a_row_that_depends_on_its_batch_or_on_earlier_calls_is_told(rows_of_bat
 
 
 def test_an_answer_that_changes_while_a_threshold_is_sought_is_told():
-    """A cube of one point, whose answer is 0 at the first two calls and 1 from then on."""
+    """With top=0 a box has a single point, and the answer to it is 0 twice and then 1."""
     answers = iter([0, 0])
 
     def answer(case, points):

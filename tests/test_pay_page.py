@@ -9,7 +9,7 @@ from pytest import approx
 from demo.answer import answer_of, raced_speedup
 from demo.hazards import PositionCounts, position_figures, speedups_of_counts
 from demo.pay_page import pay_page_text
-from demo.pay_plots import LOWER, Axis
+from demo.pay_plots import LOWER, Axis, speedups_shown
 from demo.trace import printable
 from tests.chromium import PICTURES, TELEPHONE, assert_apart
 from tests.test_trace import HOSTILE
@@ -291,3 +291,9 @@ def test_one_prompt_and_a_race_without_intervals_are_drawn_too(tmp_path):
     figures["cases"][0]["n_prompts"] = 1
     page = pay_page_text(figures)
     assert "one prompt does not show how much prompts differ" in page and "None" not in page
+
+
+def test_an_axis_ends_at_twice_the_largest_speed_up_however_wide_an_interval_is():
+    rows = [{"speedup": 0.9, "low": 0.5, "high": 99.0}, {"speedup": 1.5, "low": 1.0, "high": 2.0}]
+    assert [*speedups_shown(rows)] == [0.9, 0.5, 3.0, 1.5, 1.0, 2.0]
+    assert [*speedups_shown([{"speedup": 0.9, "low": None, "high": None}])] == [0.9]

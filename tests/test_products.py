@@ -167,6 +167,32 @@ def test_the_library_is_that_of_the_backend(backend):
     assert products.library_name().lower().startswith(backend)
 
 
+FORKED = """
+import os
+import threading
+from lib.backend import products
+
+def has_all_threads():
+    products.job_queue()
+    return threading.active_count() == products.N_THREADS  # the caller is one of them
+
+products.N_THREADS = 3
+assert has_all_threads()
+child = os.fork()
+if child == 0:
+    os._exit(0 if has_all_threads() else 1)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_forked_child_starts_its_own_threads():
+    done = subprocess.run([sys.executable, "-B", "-W", "ignore", "-c", FORKED], cwd=ROOT,
+                          capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
 # ---- no Numba, a broken one, no folder for its cache
 
 PROGRAM = """

@@ -76,7 +76,7 @@ def test_every_rule_is_in_the_group_of_what_is_wrong():
 
 
 @pytest.mark.parametrize("rule", settings.SETTINGS, ids=lambda rule: rule.name)
-def test_a_setting_is_exact_where_every_row_has_that_of_the_tokens_before_it(rule):
+def test_a_setting_is_exact_if_each_row_is_warped_for_the_tokens_before_it(rule):
     cases = [*product("A", (1, 2, 3)), ("B", 1)]
     if rule.exact:
         cases += [("B", 2), ("C", 2)]
@@ -219,7 +219,7 @@ def test_a_setting_round_by_round_has_the_distribution_of_whole_texts(name):
     assert law(text) == enumerated_setting(name, "A", 1).texts
 
 
-# ---- distances by hand, K = 1: the first token's, because the second is the target's own
+# ---- distances by hand, K = 1: only the first token can be wrong, the target draws the second
 
 # q is the draft's row, p the target's
 
@@ -254,7 +254,7 @@ def test_the_distances_of_one_guess_are_the_closed_forms(toy):
 
 
 def test_masked_guesses_have_the_closed_forms_and_argmax_guesses_may_be_dropped(monkeypatch):
-    """The first token of a round after token 1, which the mask then forbids; one guess."""
+    """One guess after the text 0 1, after which the mask forbids another token 1."""
     dropped = "mask: guesses that it forbids are dropped before the test"
     drawn_under = "mask: guesses drawn under it, and tested with the draft's whole rows"
     draft, target = TOYS["A"]
@@ -301,7 +301,7 @@ def test_two_races_with_the_same_numbers_are_as_the_integral_says():
 
 @pytest.mark.parametrize("parts, texts", [(1, "267"), (2, "1,112"), (4, "4,529")])
 def test_the_closer_the_draft_the_more_texts_show_a_fault(parts, texts, monkeypatch):
-    """The draft's rows are one part of so many, and the target's rows all other parts."""
+    """A draft's row is its old row plus parts - 1 target's rows, divided by parts."""
     draft, target = TOYS["A"]
 
     def nearer(ids, n_last=1):
@@ -347,9 +347,9 @@ def name_of(monkeypatch):
 
 @pytest.mark.parametrize("shares, ninths_of_texts, ninths_accepted", [
     (verifiers.shares, [1, 2, 2, 4], 11), (verifiers.last_uncapped, [1, 2, 3, 3], 12)])
-def test_block_verification_with_the_cap_of_every_guess_is_the_uncapped_rules_right_form(
+def test_capping_each_product_of_ratios_makes_the_uncapped_rule_exact(
         shares, ninths_of_texts, ninths_accepted):
-    """On two coins: the texts 00, 01, 10 and 11, and the mean number of accepted guesses."""
+    """Two tokens, two guesses: ninths of the texts 00, 01, 10 and 11, and of the mean accepted."""
     draft = context_free([Fraction(2, 3), Fraction(1, 3)])
     target = context_free([Fraction(1, 3), Fraction(2, 3)])
     step = draft_and_verify(draft, target, 2, partial(verifiers.traversal, shares=shares))
@@ -360,7 +360,7 @@ def test_block_verification_with_the_cap_of_every_guess_is_the_uncapped_rules_ri
 
 
 def test_a_share_is_the_product_of_ratios_over_its_largest_value_so_far():
-    """On random twelfths; in some rounds the share is not only the product, cut at 1."""
+    """On random rows; in many rounds the share differs from min(product, 1)."""
     rng = np.random.default_rng(0)
     n_different = 0
     for _ in range(200):
@@ -436,7 +436,7 @@ def test_texts_that_share_all_numbers_are_each_exact_and_not_independent():
 
 
 def test_numbers_that_the_last_token_decides_repeat_with_it():
-    """After a token that came before, the token comes again that followed it then."""
+    """If the last token was in the text before, the token that followed it then is repeated."""
     _, target = TOYS["A"]
 
     def keyed(ids, n_last=1):
@@ -491,7 +491,7 @@ def test_with_match_an_argmax_guess_is_accepted_more_often_where_both_prefer_the
     assert (of_best > of_drawn) == is_better
 
 
-def test_a_planner_is_exact_to_the_first_descent_and_not_at_the_best_of_all():
+def test_a_plan_that_stops_at_the_first_descent_is_exact_and_one_that_takes_the_best_is_not():
     first = "guesses up to the first that does not pay; ratio test"
     best = "the number of guesses that pays best; ratio test"
     assert not any(distance(first, *case) for case in CASES)

@@ -19,7 +19,7 @@ from demo.page import stored_run
 from demo.task import load_task
 from encoder import Encoder, byte_characters
 from sampling import residual, sample
-from speculative import complete, draft_and_verify, generate, verify
+from speculative import Round, complete, draft_and_verify, generate, verify
 from tests.commands import json_of_run, run_main
 from tests.distributions import Scripted
 from tests.pages import file_text
@@ -249,6 +249,42 @@ def test_on_a_full_disk_the_report_is_printed_and_the_old_page_stays(tmp_path, m
     assert status == 2 and "target passes" in out and err.count("\n") == 1 and "run.html" in err
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("run.html", before)]
 
+
+# ---- numbers and rows, by hand
+
+@pytest.mark.parametrize("n_drawn", [0, 1, 2, 3])
+def test_a_guess_has_the_number_that_drew_it_if_each_guess_drew_one(n_drawn):
+    """Two guesses. If they drew 1 or 3 numbers, nobody knows which number is whose."""
+    passes = []
+    rng = watch.Recorded(np.random.default_rng(0), passes)
+    see = watch.watcher(ENCODER, rng, None, {"target": passes})
+    drawn = [rng.random() for _ in range(n_drawn)]
+    passes.append(1.0)
+    rng.random()  # of the test, after the pass
+    seen = see(Round([65], [66, 67], [], [], 0))
+    shown = [guess["u_draw"] for guess in seen["guesses"] if "u_draw" in guess]
+    assert shown == (drawn if n_drawn == 2 else [])
+
+
+def shown_tokens(draft, target):
+    """Return the tokens that a row shows, in their order; its guess and its id are 3."""
+    row = watch.row_of(Round([3], [3], [np.array(draft)], [np.array(target)], 0), 0, str)
+    return [token for token, *_ in row["top"]]
+
+
+def test_a_row_shows_no_token_that_neither_model_can_draw():
+    """The draft draws 0, the target 1 or 3; four more tokens have no probability."""
+    assert shown_tokens([1, 0, 0, 0, 0, 0, 0], [0, 0.5, 0, 0.5, 0, 0, 0]) == [1, 3, 0]
+
+
+@pytest.mark.parametrize("draft, order", [
+    ([0.1, 0.2, 0.3, 0.4], [3, 2, 1, 0]), ([0.3, 0.2, 0.2, 0.3], [0, 3, 1, 2])])
+def test_tokens_that_are_equal_for_the_target_come_by_the_draft_and_then_by_their_ids(draft,
+                                                                                      order):
+    assert shown_tokens(draft, [0.25] * 4) == order
+
+
+# ---- forced tokens
 
 def test_the_guesses_of_a_forced_round_are_not_counted_as_tested(tmp_path):
     pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")

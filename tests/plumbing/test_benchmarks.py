@@ -162,10 +162,10 @@ def test_each_repeat_draws_new_texts():
 
 
 def test_speed_and_predictions_by_hand():
-    """Plain decoding writes 10 tokens in 5 to 7 s, two rounds of 2 guesses 5 in 2 to 4 s."""
+    """Run i is compared with run i: 10 tokens in 6, 5, 7 s with 5 tokens in 2, 4, 3 s."""
     rounds = [Round([1, 2, 3], [1, 2], None, None, 2), Round([1, 5], [1, 2], None, None, 1)]
-    # The seconds of the passes, of which only predictions are made, have their own scale: a pass
-    # of one row takes 10, a pass of three rows 20, and a draft step 1.5 on average.
+    # Only the prediction uses the seconds of passes, so they need not add up to the seconds of a
+    # text: a pass of one row takes 10, of three rows 20, and a draft step 1.5 on average.
     plain = [[plain_text([1] * 10, seconds)._replace(target=[10.0] * 10)]
              for seconds in (6.0, 5.0, 7.0)]
     ours = [[WrittenText([1, 2, 3, 1, 5], rounds, 6, seconds, [1.0, 1.0, 1.0, 3.0], [20.0, 20.0])]

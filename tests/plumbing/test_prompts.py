@@ -15,7 +15,7 @@ import pytest
 
 import main
 from demo.flags import parse_args, settings_for_json
-from demo.prompts import Job, record_of, repeated_ids, write_records
+from demo.prompts import Job, append_records, record_of, repeated_ids, write_records
 from demo.task import load_task
 from lib.backend import products
 from lib.pattern import DeadEnd
@@ -231,6 +231,21 @@ def test_short_contexts_no_new_tokens_and_other_newlines(run):
     assert (record["text"], record["ids"], record["tokens_per_pass"]) == ("a" * 30, [], None)
 
 
+def test_a_record_is_in_the_file_before_the_next_text_is_written(tmp_path):
+    """So an interrupted run keeps it."""
+    path = tmp_path / "out"
+    n_records = []  # in the file, whenever the next text is wanted
+
+    def texts():
+        for i in range(3):
+            yield Job({"index": i, "error": "a reason"}), []
+            n_records.append(path.read_bytes().count(b"\n"))
+
+    with open(path, "a+b") as out:
+        append_records(out, texts(), None, 0)
+    assert n_records == [1, 2, 3]
+
+
 def test_texts_of_prompts_end_at_a_stop_token(run, models):
     encoder = load_pair(SMALL, LARGE, models)[0]
     assert run("--out", "whole")[0] == 3
@@ -331,7 +346,7 @@ def test_a_full_disk_is_one_line_and_whole_lines_stay(run, flags):
 def test_one_text_needs_no_greenlet_and_many_name_it(flags, monkeypatch):
     monkeypatch.setitem(sys.modules, "greenlet", None)
     monkeypatch.delitem(sys.modules, "wrappers.batch", raising=False)
-    status, said, _ = run_main(*flags[:-4], "--prompt", "A bear")
+    status, said, _ = run_main(*flags[:-4], "--prompt", "A bear")  # without --prompts and --out
     assert status == 0 and said
     assert refusal(main.main, *flags) == (
         "main.py: the package greenlet is missing: pip install -r requirements.txt\n")

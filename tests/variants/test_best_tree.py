@@ -14,6 +14,7 @@ from theory.speedup import best_K, walltime_improvement
 from variants.registry import Costs
 from variants.shared.best_tree import (
     auto_tree,
+    best_nodes,
     best_shape,
     n_levels,
     reached_nodes,
@@ -89,6 +90,14 @@ def test_with_one_child_it_is_best_K(alpha, pass_cost):
     K = best_K(alpha, 0.1, pass_cost)
     assert len(shape) == n_levels(shape) == K
     assert gain == pytest.approx(walltime_improvement(alpha, K, 0.1, pass_cost[K]))
+
+
+@pytest.mark.parametrize("n", range(7))
+def test_of_equal_products_the_smaller_path_is_taken_and_comes_after_its_parent(n):
+    """All children are always accepted; the paths come in any order."""
+    paths = [(), (0,), (0, 0), (0, 1), (1,), (1, 0), (1, 1)]
+    for order in (paths, paths[::-1], [*paths[3:], *paths[:3]]):
+        assert [*best_nodes(dict.fromkeys(order, 1.0), n)] == paths[: 1 + n]
 
 
 # ---- as the text grows

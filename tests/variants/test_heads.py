@@ -171,8 +171,10 @@ def test_perfect_heads_need_the_fewest_passes(choices, verify):
 
 def test_choices_become_paths_of_the_heads_best_ids():
     scores = np.array([[1, 9, 8, 0], [5, 6, 0, 7], [0, 0, 0, 1.0]])
-    choices = [(1, 2), (0,), (1,), (0, 0), (0, 0, 0), (9,)]  # no head has a rank of 9
-    for k, paths in ((3, [[1], [2], [2, 0], [1, 3], [1, 3, 3]]), (1, [[1], [2]]), (0, [])):
+    # no head has a rank of 9, and there is no fourth head
+    choices = [(1, 2), (0,), (1,), (0, 0), (0, 0, 0), (9,), (0, 0, 0, 0)]
+    all_paths = [[1], [2], [2, 0], [1, 3], [1, 3, 3]]
+    for k, paths in ((9, all_paths), (3, all_paths), (1, [[1], [2]]), (0, [])):
         tree, _ = guess_by_heads([3, 2], k, None, tuple, lambda state: scores, choices)
         assert tree.paths() == paths
 

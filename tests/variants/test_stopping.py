@@ -125,6 +125,17 @@ def test_a_first_guess_that_pays_only_with_a_second_is_not_made_alone():
         assert len(step([0], n_left, np.random.default_rng(0)).guesses) == n
 
 
+def test_a_row_is_worth_computing_although_most_rows_would_lead_to_no_guess():
+    """Of ten rows three lead to a guess, which is always accepted; the others to none."""
+    a = [1.0, 0.0, *[0.5] * (BUCKETS - 2)]
+    shares = [0.3, 0.7, *[0.0] * (BUCKETS - 2)]
+    costs = Costs(0.05, [1.0, 1.5])
+    rules = policies(0, 1.0, a[:2], shares[:2], costs)
+    best = max((1 + tokens) / (1 + time) for tokens, time in rules)
+    assert best == pytest.approx((1 + 0.3) / (1 + 0.05 + 0.3 * 0.5))
+    assert rate_of_the_rule(a, shares, best, costs) == pytest.approx(best, rel=1e-12)
+
+
 # ---- as the text grows (tests/variants/test_speculative.py: what it chooses)
 
 def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
@@ -149,3 +160,15 @@ def test_a_greedy_drafts_confidence_is_read_at_temperature_1():
     even = Logits(context_free([1 / 3] * 3))
     models = Models(even, even, dict(temperature=0.0), costs=Costs(0.05, [1.0, 1.7, 2.4]))
     assert build(models)([0], 9, np.random.default_rng(0)).guesses == []
+
+
+def test_without_guesses_all_counts_approach_those_of_the_start():
+    """The surplus of an accepted guess decays by DECAY in each of ten rounds."""
+    history = History(Costs(0.1, [1.0, 1.1]))
+    history.count(Round([0, 1], [0], None, None, 1), [7])
+    for _ in range(10):
+        history.count(Round([1], [], None, None, 0), [])
+    surplus = DECAY**10 * np.eye(BUCKETS)[7]
+    assert history.rows == pytest.approx(START_ROWS + surplus)
+    assert history.acceptance.accepted == pytest.approx(START_ACCEPTED + surplus)
+    assert history.acceptance.tested == pytest.approx(START_TESTED + surplus)
