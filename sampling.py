@@ -47,7 +47,8 @@ def softmax(logits: ArrayLike, temperature: float = 1.0) -> np.ndarray:
     if not np.isfinite(largest).all():
         raise ValueError("need rows whose largest logit is finite, got NaN or infinity")
     probs -= largest
-    probs /= temperature
+    with np.errstate(over="ignore"):  # a quotient may become -inf, whose exp is 0
+        probs /= temperature
     np.exp(probs, out=probs)
     probs /= probs.sum(axis=-1, keepdims=True)
     return probs
@@ -61,8 +62,8 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
     "The target's distribution" in every theorem here is the one *after* this function. The
     settings, in the order of application:
 
-    repetition_penalty  > 0: for each token of the text so far, divide a positive logit by the
-                        penalty, multiply a negative one. Keskar et al. (2019) Sec. 4.1.
+    repetition_penalty  1e-99 to 1e99: for each token of the text so far, divide a positive
+                        logit by it, multiply a negative one. Keskar et al. (2019) Sec. 4.1.
     allowed             a function ids -> [n_vocab] of bool: the tokens that may follow the text
                         `ids`; all other tokens get probability 0 (lib/pattern.py).
     temperature         >= 0: divide the logits; 0 is greedy: the largest logit gets all mass.
@@ -262,8 +263,8 @@ def check_sampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0, 
         raise ValueError(f"need top_k a whole number >= 0 (0 keeps all), got {top_k}")
     if not 0 < top_p <= 1:
         raise ValueError(f"need 0 < top_p <= 1, got {top_p}")
-    if not 0 < repetition_penalty < np.inf:
-        raise ValueError(f"need 0 < repetition_penalty < inf, got {repetition_penalty}")
+    if not 1e-99 <= repetition_penalty <= 1e99:  # no logit of a float32 model overflows
+        raise ValueError(f"need 1e-99 <= repetition_penalty <= 1e99, got {repetition_penalty}")
     if not (allowed is None or callable(allowed)):
         raise ValueError(f"need a function allowed(ids), got {allowed!r}")
 

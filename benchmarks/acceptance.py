@@ -89,7 +89,8 @@ def main(argv=None):
     parser = command.new_parser("benchmarks.acceptance", __doc__)
     parser.add_argument("--texts", type=whole, default=120,
                         help="number of texts at each temperature")
-    return command.run("acceptance", parser.parse_args(argv), all_figures, paragraphs)
+    args = parser.parse_args(argv)
+    return command.run("benchmarks.acceptance", args, all_figures, paragraphs)
 
 
 if __name__ == "__main__":

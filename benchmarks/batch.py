@@ -84,7 +84,7 @@ def paragraphs(figures, args):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.batch", __doc__, repeats=3)
-    return command.run("batch", parser.parse_args(argv), all_figures, paragraphs)
+    return command.run("benchmarks.batch", parser.parse_args(argv), all_figures, paragraphs)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def paragraphs(figures, args):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.door", __doc__, repeats=40)
-    return command.run("door", parser.parse_args(argv), all_figures, paragraphs,
+    return command.run("benchmarks.door", parser.parse_args(argv), all_figures, paragraphs,
                        "requirements/peers.txt")
 
 

@@ -246,7 +246,7 @@ def main(argv=None):
     add("--size", choices=SIZES, default="pair", help="size of the models, or the bundled pair")
     add("--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="ENGINE",
         help=f"engines to measure: {', '.join(map(repr, ENGINES))} (default: all)")
-    return command.run("engines", parser.parse_args(argv), all_figures, paragraphs,
+    return command.run("benchmarks.engines", parser.parse_args(argv), all_figures, paragraphs,
                        "requirements/peers.txt -r requirements/engines.txt")
 
 

@@ -142,7 +142,7 @@ def main(argv=None):
     parser = command.new_parser("benchmarks.loops", __doc__, repeats=5)
     parser.add_argument("--size", choices=SIZES, default="pair",
                         help="size of the models, or the bundled pair")
-    return command.run("loops", parser.parse_args(argv), all_figures, paragraphs,
+    return command.run("benchmarks.loops", parser.parse_args(argv), all_figures, paragraphs,
                        "requirements/peers.txt")
 
 

@@ -345,7 +345,8 @@ def paragraphs(figures, args):
 def main(argv=None):
     parser = command.new_parser("benchmarks.low_acceptance", __doc__, repeats=2)
     parser.set_defaults(N=200)
-    return command.run("low_acceptance", parser.parse_args(argv), all_figures, paragraphs)
+    args = parser.parse_args(argv)
+    return command.run("benchmarks.low_acceptance", args, all_figures, paragraphs)
 
 
 if __name__ == "__main__":

@@ -205,7 +205,7 @@ def main(argv=None):
     parser = command.new_parser("benchmarks.patterns", __doc__)
     parser.add_argument("--repeats", type=whole, default=5,
                         help="number of repetitions of all measurements")
-    return command.run("patterns", parser.parse_args(argv), all_figures, paragraphs,
+    return command.run("benchmarks.patterns", parser.parse_args(argv), all_figures, paragraphs,
                        "requirements/pattern.txt")
 
 

@@ -282,7 +282,7 @@ def paragraphs(figures, args):
 
 def main(argv=None):
     args = command.new_parser("benchmarks.power", __doc__).parse_args(argv)
-    return command.run("power", args, all_figures, paragraphs)
+    return command.run("benchmarks.power", args, all_figures, paragraphs)
 
 
 if __name__ == "__main__":

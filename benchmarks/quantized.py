@@ -284,7 +284,7 @@ def main(argv=None):
         help="acceptance rates of the races with random weights (default: 0.98 0.96 0.93)")
     add("--busy", type=whole_from_0, default=0, metavar="N",
         help="keep N other processes busy while measuring")
-    return command.run("quantized", parser.parse_args(argv), all_figures, paragraphs)
+    return command.run("benchmarks.quantized", parser.parse_args(argv), all_figures, paragraphs)
 
 
 if __name__ == "__main__":

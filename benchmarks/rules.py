@@ -284,9 +284,9 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.record:
         # `command` is a decorator: the function that it returns prints errors in one line.
-        record_chains_safely = terminal.command("rules")(record_chains)
+        record_chains_safely = terminal.command("benchmarks.rules")(record_chains)
         return record_chains_safely(args)
-    return command.run("rules", args, all_figures, paragraphs)
+    return command.run("benchmarks.rules", args, all_figures, paragraphs)
 
 
 if __name__ == "__main__":

@@ -225,7 +225,7 @@ def main(argv=None):
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS],
                         help="parts to measure or to show (default: all)")
     command.add_backend(parser)
-    return command.run("speed", parser.parse_args(argv), all_figures, paragraphs)
+    return command.run("benchmarks.speed", parser.parse_args(argv), all_figures, paragraphs)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def main(argv=None):
     parser.add_argument("--rows", nargs="+", type=read_row, metavar="ROW",
                         help="measure only these decoders; quote a decoder with its flags")
     command.add_backend(parser)
-    return command.run("variants", parser.parse_args(argv), all_figures, paragraphs)
+    return command.run("benchmarks.variants", parser.parse_args(argv), all_figures, paragraphs)
 
 
 if __name__ == "__main__":

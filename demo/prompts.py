@@ -33,6 +33,7 @@ resumed. At the end a report names ids that several prompts have.
 """
 
 import json
+import math
 import os
 import reprlib
 import sys
@@ -125,7 +126,7 @@ def prompt_of_line(line: bytes) -> dict:
     if not text.startswith("{"):
         return {"prompt": text}
     try:
-        given = json.loads(text, parse_constant=not_json)
+        given = json.loads(text, parse_constant=not_json, parse_float=finite_number)
     except (ValueError, RecursionError) as error:  # not JSON, or nested too deeply
         raise ValueError("a line that begins with { must be a JSON object: "
                          f"{error}") from None
@@ -143,6 +144,14 @@ def prompt_of_line(line: bytes) -> dict:
 def not_json(name: str) -> None:
     """Raise ValueError: Python reads NaN and Infinity, but JSON has no such numbers."""
     raise ValueError(f"{name} is not JSON")
+
+
+def finite_number(text: str) -> float:
+    """Return a number of a line; ValueError if Python would read infinity, as for 1e999."""
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text:.80} is too large for a number")
+    return number
 
 
 def ids_of_line(given: dict, encoder: Tokenizer) -> list[int]:

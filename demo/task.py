@@ -182,6 +182,8 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     folder = find_folder(args.target_model_size, args.models_dir)
     check_without_weights(args, folder)
     draft_size = args.draft_model_size if entry.needs_draft(args.settings) else None
+    draft_folder = find_folder(draft_size or args.target_model_size, args.models_dir)
+    check_backend(args, [folder, draft_folder])
     encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
                                        args.dtype, args.backend, args.cut_vocab)
     draft = draft_of(entry, args.settings, draft, target)
@@ -222,6 +224,14 @@ def check_without_weights(args: Namespace, folder: Path) -> None:
     tokenizer = tokenizer_of_folder(folder, args) if args.grammar else None
     if tokenizer:
         Pattern(args.grammar, tokenizer, n_prompt=0)
+
+
+def check_backend(args: Namespace, folders: list[Path]) -> None:
+    """Raise ValueError if NumPy or CuPy is chosen, but transformers runs all models."""
+    is_chosen = args.backend in ("numpy", "cupy")  # numba, the default, need not be chosen
+    if is_chosen and all(runs_in_transformers(folder, args.backend) for folder in folders):
+        raise ValueError(f"--backend {args.backend} does not apply to {folders[0]}, because "
+                         "transformers runs this model: leave out --backend")
 
 
 def tokenizer_of_folder(folder: Path, args: Namespace) -> Tokenizer | None:

@@ -22,7 +22,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         """Print one line and exit; argparse would print the usage too."""
-        self.exit(complain(self.prog, message))
+        # The line begins as the lines of `command` do, with the program's name alone.
+        self.exit(complain(self.prog.removeprefix("python -m "), message))
 
     def _get_values(self, action, texts):
         """Return the values of a flag; raise an error for `--flag=--`."""
@@ -102,7 +103,8 @@ def try_to_write(name: str, path: Path) -> None:
     is_new = not os.path.exists(path)
     open_flag(name, str(path), "ab").close()  # "ab": a file that exists keeps its bytes
     if is_new:
-        path.unlink()  # an empty file would look like a result
+        # An empty file would look like a result. A link that led to no file stays.
+        path.resolve().unlink()
 
 
 def read_json_flag(name: str, path: Path) -> Any:

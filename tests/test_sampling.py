@@ -329,3 +329,25 @@ def test_a_mask_without_a_token_and_settings_without_the_ids_are_refused():
 def test_a_mask_of_numbers_0_and_1_is_a_mask_of_truth_values():
     numbers = lambda ids: np.array([1, 0, 1])
     assert np.allclose(warp(np.zeros(3), ids=[1], allowed=numbers), [0.5, 0, 0.5])
+
+
+# ---- tiny and huge settings
+
+@pytest.mark.parametrize("temperature", [1e-300, 2.3e-308, 5e-324])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_smallest_temperatures_are_greedy_without_a_warning(temperature, dtype):
+    row = np.array([1, -3e38, 3, 2, -np.inf], dtype)
+    with np.errstate(over="raise", divide="raise", invalid="raise"):
+        assert softmax(row, temperature).tolist() == [0, 0, 1, 0, 0]
+        assert warp(row[:4], temperature).tolist() == [0, 0, 1, 0]
+
+
+def test_a_penalty_makes_no_logit_infinite_or_is_refused():
+    row = np.array([3e38, -3e38, 1, -1], np.float32)
+    with np.errstate(over="raise", divide="raise", invalid="raise"):
+        for temperature in (0, 5e-324, 1):
+            assert warp(row, temperature, repetition_penalty=1e-99, ids=[0, 1]).argmax() == 0
+            assert warp(row, temperature, repetition_penalty=1e99, ids=[0, 1]).argmax() == 2
+    for penalty in (1e-320, 1e300):
+        with pytest.raises(ValueError, match="need 1e-99 <= repetition_penalty <= 1e99, got 1e"):
+            warp(row, repetition_penalty=penalty, ids=[0, 1])

@@ -20,7 +20,7 @@ from demo.task import load_task
 from encoder import Encoder, byte_characters
 from sampling import residual, sample
 from speculative import Round, complete, draft_and_verify, generate, verify
-from tests.commands import run_main
+from tests.commands import json_of_run, run_main
 from tests.distributions import Scripted
 from tests.pages import file_text
 from variants import DECODERS
@@ -282,3 +282,16 @@ def test_a_row_shows_no_token_that_neither_model_can_draw():
 def test_tokens_that_are_equal_for_the_target_come_by_the_draft_and_then_by_their_ids(draft,
                                                                                       order):
     assert shown_tokens(draft, [0.25] * 4) == order
+
+
+# ---- forced tokens
+
+def test_the_guesses_of_a_forced_round_are_not_counted_as_tested(tmp_path):
+    pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
+    numbers = json_of_run(
+        "--regex", " went to the village of Oberammergau(, and [a-z ]{20,40})", "--seed", 2,
+        "--temperature", 1, "--n_tokens_to_generate", 40, "--trace", tmp_path / "run.html")
+    counts = stored_run(tmp_path / "run.html")["summary"]["by_position"]
+    shown = {name: sum(count[name] for count in counts) for name in ("accepted", "tested")}
+    assert numbers["forced"] > 2 and numbers["tested"] > 0
+    assert shown == {name: numbers[name] for name in ("accepted", "tested")}

@@ -87,8 +87,10 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
     >>> round(walltime_improvement(alpha=0.75, K=7, c=0.02, pass_cost=2.1), 1)
     1.6
     """
-    if not (0 <= c < np.inf and 0 < pass_cost < np.inf):
-        raise ValueError(f"need 0 <= c < inf, 0 < pass_cost < inf, got {c}, {pass_cost}")
+    if not 0 <= c < np.inf:
+        raise ValueError(f"need 0 <= c < inf, got {c}")
+    if not 0 < pass_cost < np.inf:
+        raise ValueError(f"need 0 < pass_cost < inf, got {pass_cost}")
     return expected_tokens(alpha, K) / (K * c + pass_cost)
 
 
@@ -187,6 +189,16 @@ def needed_alpha(c: float, pass_cost: Sequence[float]) -> float | None:
     return min(alphas, default=None)
 
 
+def pass_cost_of_flag(m: list[float]) -> list[float]:
+    """Return the costs of passes over 1, 2, 3, .. rows; --m has those of 2, 3, .. rows."""
+    for cost in m:
+        if not 0 < cost < np.inf:
+            raise ValueError(f"need 0 < --m < inf, got {cost}")
+    if len(m) == 1:
+        m = m * 8  # the number holds for 2 to 9 rows
+    return [1.0, *m]
+
+
 @command("theory.speedup")
 def main(argv=None):
     """Print the best K, the alpha that is needed, and the speed-up of every K."""
@@ -211,12 +223,11 @@ def main(argv=None):
     if (has_alpha, has_share, has_K) not in ((True, False, False), (False, True, True)):
         raise ValueError("give either --alpha, or --accepted_per_drafted and --K")
     alpha = args.alpha
+    shown_alpha = str(alpha)  # as it is given
     if alpha is None:
         alpha = alpha_of_report(args.accepted_per_drafted, args.K)
-    costs = args.m  # of 2, 3, .. rows
-    if len(costs) == 1:
-        costs = costs * 8  # the number holds for 2 to 9 rows
-    pass_cost = [1.0, *costs]  # of 1, 2, 3, .. rows
+        shown_alpha = f"{alpha:.2f}"
+    pass_cost = pass_cost_of_flag(args.m)
     rows = []
     for K, cost in enumerate(pass_cost):
         speedup = walltime_improvement(alpha, K, args.c, cost)
@@ -224,7 +235,7 @@ def main(argv=None):
     best = best_K(alpha, args.c, pass_cost)
     needed = needed_alpha(args.c, pass_cost)
     enough = "no alpha is enough" if needed is None else f"alpha must exceed {needed:.2f}"
-    print(f"alpha = {alpha:.2f}. The best K is {best}: {rows[best][2]} times the speed of "
+    print(f"alpha = {shown_alpha}. The best K is {best}: {rows[best][2]} times the speed of "
           f"plain decoding (K = 0).\nTo gain at these costs, {enough}.\n")
     print(markdown_table(["K", "tokens per round", "speed-up"], rows))
 

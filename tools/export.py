@@ -48,9 +48,12 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
     if path.exists() and not is_empty_folder and not args.force:
         raise ValueError(f"{path} already exists: choose a new name, or add --force to "
                          "overwrite it")
-    # Even --force does not replace the model that is read.
-    if path.resolve() == find_folder(args.model, args.models_dir).resolve():
-        raise ValueError(f"{path} is the model itself: choose a new name")
+    # Even --force does not replace the model that is read, or a file in its folder. Only the
+    # path's parent is resolved, because a file of a model may be a link to a different folder.
+    model_folder = find_folder(args.model, args.models_dir).resolve()
+    folders_above = (path.parent.resolve() / path.name).parents
+    if path.resolve() == model_folder or model_folder in folders_above:
+        raise ValueError(f"{path} is the model itself or in its folder: choose a new name")
     return args
 
 

@@ -126,7 +126,7 @@ def new_client(scheduler: str | None, n_workers: int | None):
                   dashboard_address="127.0.0.1:0")
 
 
-@command("survey", "requirements/cluster.txt")
+@command("tools.survey", "requirements/cluster.txt")
 def main(argv=None):
     """Write all records; print what was written."""
     parser = Parser("python -m tools.survey", description=__doc__, formatter_class=Help)

@@ -147,9 +147,16 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
             try:
                 # main.py writes an error for a blank line. Here it is skipped.
                 if line.strip():
-                    yield ids_of_line(prompt_of_line(line), encoder)
+                    yield nonempty(ids_of_line(prompt_of_line(line), encoder))
             except ValueError as error:
                 raise ValueError(f"{path}, line {i}: {error}") from None
+
+
+def nonempty(ids: list[int]) -> list[int]:
+    """Return the ids; ValueError if there are none, as of the line {"prompt": ""}."""
+    if not ids:
+        raise ValueError("need a prompt of at least one token, got an empty one")
+    return ids
 
 
 # ---- measuring
@@ -390,7 +397,12 @@ def main(argv=None):
     args = parser.parse_args(argv)
     # check_random refuses flags that are given, even with the value of their default.
     args.given = flags_given(sys.argv[1:] if argv is None else argv)
-    return command.run("will_it_pay", args, all_figures, paragraphs, page_of=pay_page_text)
+    # Figures in a file are shown as they were measured. Only --out applies to them.
+    misplaced = args.given - {"show", "out"}
+    if args.show and misplaced:
+        parser.error(f"--{min(misplaced)} does not apply to --show, which measures nothing")
+    return command.run("tools.will_it_pay", args, all_figures, paragraphs,
+                       page_of=pay_page_text)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,10 @@ Subtle: a text's logits must have the same last bits, whichever texts share its 
 (2) The compiled product (lib/backend/products.py) sums in one order for 1 to MAX_ROWS rows.
 (3) So a pass with the compiled product has at most MAX_ROWS rows, and a text with more new
     tokens, such as a prompt, gets its own pass. No other text can then change the bits.
+(4) The compiled product reads whole vectors of 32 bytes. A model of a different width uses
+    BLAS, so each of its texts gets its own pass.
+(5) Without Numba or on a GPU, all texts share a pass, although (1) applies: separate passes
+    would be as slow as no batch.
 """
 
 import math
@@ -23,7 +27,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gpt2 import GPT2, cached, forward, to_host, unembed
-from lib.backend.products import MAX_ROWS, one_blas_thread, product_compiler
+from lib.backend.products import MAX_ROWS, has_whole_vectors, one_blas_thread, product_compiler
 
 
 class Part(NamedTuple):
@@ -77,7 +81,7 @@ class BatchGPT2(GPT2):
         # order
         logits = {}
         with one_blas_thread():
-            for group in groups(parts, most_rows(self.cache)):
+            for group in groups(parts, most_rows(self.params["wpe"])):
                 for part, rows in zip(group, self.read_parts(group)):
                     logits[part.text] = rows
         return [logits[part.text] for part in parts]
@@ -132,14 +136,15 @@ class BatchGPT2(GPT2):
         return attend_by_text
 
 
-def most_rows(cache):
+def most_rows(wpe):  # [n_ctx, n_embd]
     """Return how many rows a pass may have so that a text's bits depend on no other text.
 
-    Only the compiled product has such a number. With BLAS all texts share a pass, and their
-    last bits may differ: the result is math.inf.
+    The result is 0 if each text needs its own pass. Without the compiled product it is
+    math.inf: all texts share a pass, and their last bits may differ.
     """
-    is_compiled = isinstance(cache, np.ndarray) and product_compiler()
-    return MAX_ROWS if is_compiled else math.inf
+    if not isinstance(wpe, np.ndarray) or product_compiler() is None:
+        return math.inf
+    return MAX_ROWS if has_whole_vectors(wpe.shape[1], wpe.dtype) else 0
 
 
 def groups(parts, most):

@@ -49,11 +49,18 @@ def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
         return x @ w
     has_few_rows = 1 <= len(x) <= MAX_ROWS
     is_as_compiled = w.flags.f_contiguous and x.dtype == w.dtype
-    # The compiled loop reads vectors of 32 bytes, and no remainder at the end of a row.
-    has_whole_vectors = len(w) * w.itemsize % 32 == 0
-    if has_few_rows and is_as_compiled and has_whole_vectors and product_compiler():
+    is_whole = has_whole_vectors(len(w), w.dtype)
+    if has_few_rows and is_as_compiled and is_whole and product_compiler():
         return few_rows(x, w.T)
     return many_rows(x, w)
+
+
+def has_whole_vectors(n_in, dtype):
+    """Return whether the compiled loop can read n_in weights in a row.
+
+    The loop reads vectors of 32 bytes, and no remainder at the end of a row.
+    """
+    return n_in * dtype.itemsize % 32 == 0
 
 
 def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_rows, n_out]

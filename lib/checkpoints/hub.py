@@ -6,10 +6,10 @@ The package huggingface_hub, which comes with transformers, fetches a snapshot o
 read the snapshot without a network, and do not look for a newer version.
 """
 
-import json
 import re
 from pathlib import Path
 
+from lib.checkpoints.files import read_json
 from lib.checkpoints.huggingface import is_model
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # owner/name; the oldest models have no owner
@@ -92,5 +92,7 @@ def is_complete(folder: Path) -> bool:
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         return True
-    files = set(json.loads(index.read_bytes())["weight_map"].values())
-    return all((folder / file).is_file() for file in files)
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise ValueError(f"need a weight_map in {index}, got {weight_map!r:.80}")
+    return all((folder / str(file)).is_file() for file in set(weight_map.values()))

@@ -1,8 +1,13 @@
 """Read encoder.json and vocab.bpe, vocab.json and merges.txt, or tokenizer.json."""
 
+import json
 from pathlib import Path
 
 from lib.checkpoints.files import read_json
+
+# Settings of tokenizer.json that change the ids, each with its only value that Encoder has.
+ENCODER_SETTINGS = {"normalizer": None, "add_prefix_space": False, "use_regex": True,
+                    "ignore_merges": False}
 
 
 def read_vocabulary(folder: Path) -> tuple[dict, list, dict, str]:
@@ -38,6 +43,7 @@ def read_tokenizer(path):
         kind = model.get("type", "BPE")  # older files have no type
         if (kind, split["type"]) != ("BPE", "ByteLevel"):
             raise ValueError(f"{kind} after {split['type']}")
+        check_settings(tokenizer | split | model)
         merges = []
         # A merge is "a b" in older files and ["a", "b"] in newer ones.
         for pair in model["merges"]:
@@ -48,6 +54,15 @@ def read_tokenizer(path):
         return model["vocab"] | added, merges, added
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"need GPT-2's byte-level BPE in {path}, got: {error}") from None
+
+
+def check_settings(settings):
+    """Raise ValueError if a setting of tokenizer.json gives ids that Encoder does not give."""
+    for name, expected in ENCODER_SETTINGS.items():
+        value = settings.get(name, expected)
+        if value != expected:
+            raise ValueError(f"{name} = {json.dumps(value):.80}, which changes the ids: add "
+                             "--backend transformers")
 
 
 def read_end_of_text(folder, vocab):

@@ -28,6 +28,7 @@ from demo import race as race_module
 from demo.clock import rows_actions
 from demo.race import WrittenText, builder, race, race_figures, simulated_builder
 from lib.prefix import common_prefix
+from lib.terminal import try_to_write
 from speculative import Round
 from tests.commands import outcome
 from theory.hardware import pass_bytes
@@ -89,7 +90,7 @@ def test_every_run_on_a_gpu_is_a_command_line_that_its_benchmark_takes(
     monkeypatch.setattr(command, "run", run)
     assert gpu.main([str(tmp_path / "new")]) == status and (tmp_path / "new").is_dir()
     runs = [call.args[:2] for call in run.call_args_list]
-    assert [program for program, _ in runs] == ["speed", "speed", "speed", "variants"]
+    assert [program for program, _ in runs] == [*["benchmarks.speed"] * 3, "benchmarks.variants"]
     assert {args.backend for _, args in runs} == {"cupy"}
     assert len({args.json for _, args in runs}) == 4
 
@@ -448,3 +449,10 @@ def test_an_engine_writes_our_greedy_texts(engine, package, tmp_path, monkeypatc
     assert status == 0, err
     row = json.loads(path.read_text("utf-8"))["rows"][engine]
     assert row["same"] == "2 of 2" and row["tokens/pass at 0"] > 1.5
+
+
+def test_the_link_of_a_user_stays_though_it_leads_to_no_file_yet(tmp_path):
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "figures.json")
+    try_to_write("json", link)
+    assert [*tmp_path.iterdir()] == [link] and link.is_symlink()

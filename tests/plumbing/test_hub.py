@@ -156,3 +156,14 @@ def test_without_the_package_the_command_is_named(monkeypatch):
     with pytest.raises(ValueError, match="'mine/model' is not a folder, .* hub needs "
                                          "huggingface_hub: pip install -r requirements/peers"):
         hub.model_folder("mine/model")
+
+
+@pytest.mark.parametrize("index, words", [
+    (b"{}", "need a weight_map in .*index.json, got None"),
+    (b'{"weight_map": ["a"]}', "need a weight_map in .*index.json, got .'a'."),
+    (b"{", "need a JSON object in .*index.json"), (b"[]", "need a JSON object in .*index.json")])
+def test_an_index_without_the_files_of_the_weights_is_named(index, words, tmp_path):
+    for name, data in (MODEL | {"model.safetensors.index.json": index}).items():
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(ValueError, match=words):
+        hub.is_complete(tmp_path)

@@ -380,3 +380,39 @@ def test_a_weight_that_float16_cannot_hold_is_refused(folder):
     assert loaded(folder)[2]["wpe"].min() > 9e4
     with pytest.raises(ValueError, match="NaN or inf in wpe"):
         loaded(folder, np.float16)
+
+
+def test_no_file_in_the_models_folder_is_replaced_even_if_forced(folder):
+    """A file of the hub's cache is a link to a different folder."""
+    weights = folder / "model.safetensors"
+    flags = (folder, weights, "--format", "gguf", "--force")
+    before = weights.read_bytes()
+    assert "or in its folder: choose a new name" in refusal(export.main, *flags)
+    weights.symlink_to(weights.rename(folder.parent / "blob"))
+    assert "or in its folder: choose a new name" in refusal(export.main, *flags)
+    assert weights.is_symlink() and weights.read_bytes() == before
+
+
+@pytest.mark.parametrize("part, name, value", [
+    (None, "normalizer", {"type": "Lowercase"}), (None, "normalizer", {"type": "NFC"}),
+    ("pre_tokenizer", "add_prefix_space", True), ("pre_tokenizer", "use_regex", False),
+    ("model", "ignore_merges", True)])
+def test_a_setting_of_the_tokenizer_that_changes_the_ids_is_refused(folder, part, name, value):
+    """The merge of "A" and a space crosses two words; no merge makes " bc"."""
+    tokenizers = pytest.importorskip("tokenizers")
+    vocab = {symbol: token for token, symbol in enumerate([*SYMBOLS[:256], "A\u0120", "\u0120bc"])}
+    content = {"model": {"type": "BPE", "vocab": vocab, "merges": [["A", "\u0120"]]},
+               "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False,
+                                 "trim_offsets": True, "use_regex": True}}
+    file = folder / "tokenizer.json"
+
+    def their_ids():
+        file.write_text(json.dumps(content), "utf-8")
+        return tokenizers.Tokenizer.from_file(str(file)).encode("A b cafe\u0301 bc").ids
+
+    our_ids = their_ids()
+    assert loaded(folder)[0].encode("A b cafe\u0301 bc") == our_ids
+    (content[part] if part else content)[name] = value
+    assert their_ids() != our_ids
+    with pytest.raises(ValueError, match=f"{name} = .* changes the ids: add --backend transf"):
+        loaded(folder)

@@ -253,3 +253,20 @@ def test_the_clocks_are_those_of_the_models_that_the_decoder_calls(server, decod
     *_, before, _ = ask(server, asked | {"decoder": decoder})[1].splitlines()
     by_clock = json.loads(before)["run"]["summary"]["by_clock"]
     assert by_clock.keys() == clocks and all(seconds > 0 for seconds in by_clock.values())
+
+
+# ---- forced tokens
+
+def test_a_forced_round_has_no_pass_and_no_tested_guess(server):
+    pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
+    with chromium() as tab:
+        tab.open(f"http://127.0.0.1:{server.server_port}/")
+        tab("""ask.prompt.value = "Once upon a time"; ask.N.value = 20;
+               ask.regex.value = " Oberammergau(, and [a-z ]{20,40})"; ask.write.click()""")
+        tab.wait("!ask.write.disabled")
+        rounds = tab("run.rounds")
+        asked = [each for each in rounds if "forced" not in each]
+        tested = sum("accepted" in guess for each in asked for guess in each["guesses"])
+        shown = tab("at('result').textContent")
+        assert 0 < len(asked) < len(rounds) and tested
+        assert f" tokens in {len(asked)} pass" in shown and f" of {tested} tested" in shown

@@ -420,3 +420,12 @@ def test_a_worker_writes_trees_too_whose_guesses_are_rivals(flags):
 def test_without_dask_one_line_says_what_to_install(flags, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert "requirements/cluster.txt" in refusal(survey.main, *flags)
+
+
+@pytest.mark.parametrize("entries", ['"id": 1e999', '"id": [{"a": -1.5e400}]', '"other": 1e999'])
+def test_a_line_with_a_number_that_python_reads_as_infinity_is_refused(run, entries):
+    write_prompts([f'{{"prompt": "b", {entries}}}', "b"])
+    assert run()[0] == 3
+    error = records()[0]["error"]
+    assert "must be a JSON object: " in error and error.endswith(" is too large for a number")
+    assert b"Infinity" not in out_bytes()

@@ -2,12 +2,14 @@
 
 import gc
 from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
 from greenlet import greenlet
 
 from gpt2 import GPT2
+from lib.backend.products import product_compiler
 from sampling import with_sampling
 from speculative import draft_and_verify
 from tests.reuse import each_copy
@@ -160,3 +162,21 @@ def test_a_closed_batch_closes_its_texts():
     next(texts)
     texts.close()
     assert len(target.calls) == 1 and n_greenlets() == n_before
+
+
+@pytest.mark.parametrize("n_embd, dtype, is_shared", [
+    (32, np.float32, True), (28, np.float32, False), (28, np.float64, True),
+    (30, np.float64, False)])
+def test_texts_share_a_pass_only_if_the_compiled_product_fits_their_width(
+        n_embd, dtype, is_shared):
+    """BLAS would give a text other last bits in a pass with more rows."""
+    if product_compiler() is None:
+        pytest.skip("needs Numba")
+    params = lively_params(HPARAMS | {"n_embd": n_embd}, dtype=dtype)
+    model = BatchGPT2(params, 2)
+    model.read_parts = mock.Mock(side_effect=model.read_parts)
+    names = [Name() for _ in XS]
+    rows = model([(name, x, 1) for name, x in zip(names, XS)])
+    for x, row in zip(XS, rows):
+        np.testing.assert_array_equal(row, GPT2(params, 2)(x))
+    assert (model.read_parts.call_count < len(XS)) == is_shared

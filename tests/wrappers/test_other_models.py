@@ -277,3 +277,14 @@ def test_a_tokenizer_may_have_more_tokens_than_its_model_has_rows(folders, tmp_p
     assert max(json_of(*pair, "--temperature", 1)["speculative"]["ids"]) < END
     text = json_of(*pair, "--regex", "[a-c]{5,20}")["speculative"]["text"]
     assert re.fullmatch("One day[a-c]{1,20}", text.removesuffix("<|endoftext|>"))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cupy"])
+def test_a_backend_that_runs_neither_model_is_refused(folders, backend):
+    """A draft that is a GPT-2 runs with it."""
+    flags = (*SHORT, "--backend", backend, "--target_model_size", folders["qwen3"])
+    words = f"--backend {backend} does not apply to {folders['qwen3']}, because transformers"
+    for more in (("--draft_model_size", folders["llama"]), ("--decoder", "lookup")):
+        assert words in refusal(main.main, *flags, *more)
+    if backend == "numpy":
+        assert run_main(*flags, "--draft_model_size", "tales-small")[0] == 0
