@@ -239,7 +239,7 @@ class GPT2:
         """Read the tokens that are not in the cache: a long prompt in parts, one per pass."""
         ids = list(ids)
         n_past = self.n_reusable(self.ids, ids, n_last)
-        # The cache holds self.ids, which grow after each whole pass: Ctrl-C may end one halfway.
+        # The cache holds self.ids, which grow after a whole pass: Ctrl-C may end one halfway.
         self.ids = ids[:n_past]
         for end in part_ends(n_past, len(ids), n_last):
             mask = self.mask[n_past:end, :end]  # a row per new token, a column per token so far

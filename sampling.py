@@ -198,8 +198,9 @@ def sample(probs: ArrayLike, rng: HasRandom) -> int:
 
     Returns the first token whose cumulative probability exceeds u, one uniform number. There is
     such a token: the last cumulative probability is exactly 1, and u < 1. It never has weight
-    0: its cumulative probability would be that of the token before it, or 0. ValueError if `probs` is empty or has two axes, a weight is negative or NaN, or the
-    weights' sum is 0 or infinite.
+    0: its cumulative probability would be that of the token before it, or 0. ValueError if
+    `probs` is empty or has two axes, a weight is negative or NaN, or the weights' sum is 0 or
+    infinite.
 
     >>> sample([0.0, 1.0, 0.0], np.random.default_rng(0))
     1

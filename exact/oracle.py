@@ -1087,8 +1087,8 @@ class Program:
     """Start a program once; call it as a verifier, with or without uniforms.
 
     One thread writes to the program and one reads from it. The caller waits for their queues
-    only, and never longer than `seconds` for LINES lines. So neither a program that does not read nor a program
-    that does not print can block the caller.
+    only, and never longer than `seconds` for LINES lines. So neither a program that does not
+    read nor a program that does not print can block the caller.
     """
 
     def __init__(self, words, seconds=SECONDS):

@@ -20,9 +20,9 @@ speed-ups with 1, and a wrong "it pays" or "it does not pay" has a probability o
 Other work on the machine also slows runs down. If the costs contradict each other, nothing is
 known.
 
-The "predicted" speed-ups in the table of decoders are computed after the race, from the acceptance and the mean
-times of the race's passes, as in main.py's table. The predictions of --random, which runs no
-race, and the thresholds after each answer are computed from the costs.
+The "predicted" speed-ups in the table of decoders are computed after the race, from the
+acceptance and the mean times of the race's passes, as in main.py's table. The predictions of
+--random, which runs no race, and the thresholds after each answer are computed from the costs.
 --out writes all of it as a page (demo/pay_page.py).
 """
 

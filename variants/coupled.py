@@ -88,7 +88,7 @@ def coupled(target, K, make_guesses, draw=sample):
         return result
 
     def numbers_of_next(n, rng):
-        """Return a generator of the next n positions' numbers; the next round begins after them."""
+        """Return a generator of the next n positions' numbers; the next round is after them."""
         n_new = max(0, n - len(drawn))
         numbers = [*drawn[:n], *(rng.random() for _ in range(n_new))]
         del drawn[:n]
