@@ -13,7 +13,7 @@ SCRIPT = file_text(".ci/run")
 EXPECTED = re.search(r'--may_skip "(.+)"', SCRIPT)[1]  # a pattern of the reasons of skips
 REQUIREMENTS = r"-r (requirements/\w+\.txt)"
 INSTALLED = "\n".join([
-    "huggingface_hub",  # which transformers installs
+    "huggingface_hub", "tokenizers",  # which transformers installs
     file_text("requirements.txt"),
     *(file_text(name) for name in re.findall(REQUIREMENTS, SCRIPT))])
 SKIPPED = "import pytest\n\n\ndef test_x():\n    pytest.importorskip('no_scipy')\n"
