@@ -101,16 +101,16 @@ def task_of(task: Task, asked: Any) -> Task:
     # The page chooses the temperature. The command line chose top_k and the other settings.
     sampling = {**task.sampling, "temperature": values["temperature"]}
     check_sampling(**sampling)
-    settings = entry.settings(flags)
-    loaded = task.new_draft() if task.new_draft else None
-    draft = draft_of(entry, settings, loaded, task.new_target())
-    task = task._replace(decoder=entry.name, settings=settings, sampling=sampling,
-                         new_draft=draft.fresh if draft else None,
+    task = task._replace(decoder=entry.name, settings=entry.settings(flags), sampling=sampling,
                          N=values["N"], seed=values["seed"])
     # A request without a pattern keeps the pattern of the command line, if there is one.
     if grammar := grammar_of_line(values):
         task = with_pattern(task, grammar, values)
-    return with_prompt(task, values["prompt"])
+    task = with_prompt(task, values["prompt"])
+    # The last step, because a draft that is made from the target takes time.
+    loaded = task.new_draft() if task.new_draft else None
+    draft = draft_of(task.entry, task.settings, loaded, task.new_target())
+    return task._replace(new_draft=draft.fresh if draft else None)
 
 
 def run_so_far(task: Task, rounds: Sequence[dict] = ()) -> dict:

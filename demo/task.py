@@ -147,14 +147,20 @@ def with_prompt(task: Task, prompt: str, advice: str = "") -> Task:
 
 def with_ids(task: Task, x: list[int], advice: str = "") -> Task:
     """Return the task with the tokens of a prompt; ValueError if there are none or too many."""
-    if not x:
-        raise ValueError("need a prompt of at least one token, got an empty one")
+    nonempty(x)
     # The last position is for a new token, unless N is 0.
     longest = task.n_ctx if task.N == 0 else task.n_ctx - 1
     if len(x) > longest and not task.window:
         raise ValueError(f"the prompt has {len(x)} tokens, and at most {longest} fit (n_ctx = "
                          f"{task.n_ctx}): shorten it{advice}")
     return task._replace(x=x)
+
+
+def nonempty(ids: list[int]) -> list[int]:
+    """Return the ids of a prompt; ValueError if there are none."""
+    if not ids:
+        raise ValueError("need a prompt of at least one token, got an empty one")
+    return ids
 
 
 def with_pattern(task: Task, grammar: str, asked: dict | None = None) -> Task:

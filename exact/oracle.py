@@ -244,7 +244,7 @@ def whole_number(name, value, least):
     return number
 
 
-def toys_for(K, V, toys_of=TOYS):
+def toys_for(K, V, toys_of):
     """Return the drafts and the targets of toys as arrays. [n_toys, V + 1, V] each
 
     A text of few tokens reaches few rows of a toy. So for K below WITH_ONE_START each toy is
@@ -347,12 +347,16 @@ class Cases:
         has_toys_of_known = rows is None and earlier is None
         self.has_known_figures = has_toys_of_known and (K, V) == (3, 3) and not padding
         # the form of the verifier's results, a key of READ_FORMS
-        self.form = earlier.form if earlier else None
+        self.form = None
         # counts of calls of the verifier, for `where`
-        self.n_calls = earlier.n_calls if earlier else 0
-        # rows of all calls before the last call, and of the last call
-        self.n_earlier = earlier.n_earlier if earlier else 0
-        self.n_last = earlier.n_last if earlier else 0
+        self.n_calls = 0
+        self.n_earlier = 0  # rows of all calls before the last call
+        self.n_last = 0  # rows of the last call
+        if earlier:  # the calls with these cases follow the earlier ones
+            self.form = earlier.form
+            self.n_calls = earlier.n_calls
+            self.n_earlier = earlier.n_earlier
+            self.n_last = earlier.n_last
         self.make_cases(draft)
 
     def make_cases(self, draft):
@@ -790,7 +794,7 @@ def too_many_tokens(cases, written, margin):
     toy = int((per_round - most).argmax())
     if per_round[toy] <= most[toy] + margin:
         return []
-    return [f"more tokens per round than any test of one chain that is lossless in each round: "
+    return ["more tokens per round than any test of one chain that is lossless in each round: "
             f"{per_round[toy]:.4g} on a toy where the most is {most[toy]:.4g}"]
 
 

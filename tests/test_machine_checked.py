@@ -235,7 +235,7 @@ def test_a_round_in_coq_has_the_distribution_of_the_code(decoder, compiled, tmp_
     for name, (k, last) in itertools.product(TOYS, starts):
         pair = DECODERS[decoder](name, k)
         questions.append(Question(f"{pair.program} [{last}] {k + 1}", texts(*range(1, k + 2))))
-        wanted.append(law(lambda rng: pair.step([last], k + 1, rng).ids))  # noqa: B023  used at once
+        wanted.append(law(lambda rng: pair.step([last], k + 1, rng).ids))  # noqa: B023  used now
 
     program, step = DECODERS[decoder]("A", 3)
     outcomes = [[n, token] for n in range(1, 5) for token in range(V)]

@@ -64,6 +64,7 @@ from demo.race import (
     tokens_per_second,
 )
 from demo.shapes import shape_in_words
+from demo.task import nonempty
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.markdown import markdown_table
@@ -150,13 +151,6 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
                     yield nonempty(ids_of_line(prompt_of_line(line), encoder))
             except ValueError as error:
                 raise ValueError(f"{path}, line {i}: {error}") from None
-
-
-def nonempty(ids: list[int]) -> list[int]:
-    """Return the ids; ValueError if there are none, as of the line {"prompt": ""}."""
-    if not ids:
-        raise ValueError("need a prompt of at least one token, got an empty one")
-    return ids
 
 
 # ---- measuring

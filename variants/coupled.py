@@ -89,8 +89,8 @@ def coupled(target, K, make_guesses, draw=sample):
 
     def numbers_of_next(n, rng):
         """Return a generator of the next n positions' numbers; the next round is after them."""
-        n_new = max(0, n - len(drawn))
-        numbers = [*drawn[:n], *(rng.random() for _ in range(n_new))]
+        replay = Replay(drawn, rng)
+        numbers = [replay.random() for _ in range(n)]
         del drawn[:n]
         return Replay(numbers, rng)
 

@@ -62,11 +62,7 @@ class TransformersTokenizer:
         self.symbols = {token: symbol for symbol, token in self.tokenizer.get_vocab().items()}
         self.n_vocab = max(self.symbols) + 1  # ids may have holes
         self.token_bytes = bytes_of_tokens(self.tokenizer, self.symbols)
-        self.special = {symbol for token, symbol in self.symbols.items()
-                        if not self.token_bytes[token]}
-        # {bytes: token}. A later entry replaces an earlier one with the same bytes, so the
-        # order is reversed: the first of several such tokens remains.
-        self.tokens = {data: token for token, data in reversed(self.token_bytes.items())}
+        self.set_names()
         self.end_of_text = self.tokenizer.eos_token_id
         self.end_tokens = end_tokens_of(folder)
         if not self.end_tokens and self.end_of_text is not None:
@@ -83,12 +79,18 @@ class TransformersTokenizer:
         for names in (self.symbols, self.token_bytes):
             for token in [token for token in names if token >= self.n_vocab]:
                 del names[token]
-        self.special &= set(self.symbols.values())
-        self.tokens = {data: token for data, token in self.tokens.items()
-                       if token < self.n_vocab}
+        self.set_names()
         self.end_tokens = {token for token in self.end_tokens if token < self.n_vocab}
         if self.end_of_text not in self.symbols:
             self.end_of_text = None
+
+    def set_names(self):
+        """Set what is found by a symbol or by bytes, from `symbols` and `token_bytes`."""
+        self.special = {symbol for token, symbol in self.symbols.items()
+                        if not self.token_bytes[token]}
+        # {bytes: token}. A later entry replaces an earlier one with the same bytes, so the
+        # order is reversed: the first of several such tokens remains.
+        self.tokens = {data: token for token, data in reversed(self.token_bytes.items())}
 
     def encode(self, text):
         """Return the ids of a text, with the tokens that begin every text (<s>).
