@@ -29,7 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -40,7 +40,6 @@ from exact import recorded, toys
 from exact.expected import block_tokens, chain_mean
 from exact.law import (
     Forking,
-    composed_law,
     expectation,
     forbid_in,
     law,
@@ -49,10 +48,10 @@ from exact.law import (
     total_variation,
 )
 from exact.rule_file import checked_step, checked_verify, names_in_file, rule_of, sentence
-from exact.toys import Found, X, distance_cell, mapped
+from exact.toys import Found, X, distance_cell, mapped, texts_by_rounds
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command
-from speculative import Model, Test, check_length, complete, draft_and_verify, guess, make_step
+from speculative import Model, Test, complete, draft_and_verify, guess, make_step
 from variants.registry import Decoder
 
 SECONDS = 60.0  # time limit of an enumeration; it is checked between outcomes
@@ -86,43 +85,18 @@ TextsOf = Callable[[Model, Model, int, Enumerate], Texts]  # (draft, target, K, 
 
 # ---- what the file defines
 
-def rounds_of(verify: Test) -> TextsOf:
-    """Return a function that enumerates a round for each last token and k, and joins rounds.
+def rounds_of(verify: Test, make_guesses: Callable | None = None) -> TextsOf:
+    """Return a function that enumerates rounds and joins them.
 
-    On the toys a test's rows depend only on the last token of the text and on the guesses.
+    On the toys a test's rows depend only on the last token of the text and on the guesses. The
+    file's own guesses may depend on the whole text.
     """
     def texts(draft, target, K, enumerate_outcomes):
-        # rounds with equal arguments have equal distributions, so each is enumerated once
-        @cache
-        def round_after_token(last, k):
-            step = draft_and_verify(draft, target, k, verify)
-            return enumerate_outcomes(lambda rng: step([last], k + 1, rng).ids)
+        def step_of(k):
+            return make_step(target, k, partial(make_guesses or guess, draft=draft), verify)
 
-        def one_round(x, k):
-            return round_after_token(x[-1], k)
-
-        return composed_law(X, one_round, K + 1, K)
-
-    return texts
-
-
-def rounds_with_guesses(verify: Test, make_guesses: Callable) -> TextsOf:
-    """Return a function that enumerates rounds with the file's own guesses.
-
-    Guesses may depend on the whole text, so a round is enumerated once for each text.
-    """
-    def texts(draft, target, K, enumerate_outcomes):
-        def one_round(x, k):
-            step = make_step(target, k, partial(make_guesses, draft=draft), verify)
-
-            def ids_of_round(rng):
-                ids = step(list(x), k + 1, rng).ids
-                check_length(ids, k + 1)  # a guess of the file may return too many
-                return ids
-
-            return enumerate_outcomes(ids_of_round)
-
-        return composed_law(X, one_round, K + 1, K)
+        key = slice(None) if make_guesses else slice(-1, None)
+        return texts_by_rounds(step_of, K, key, enumerate_outcomes)
 
     return texts
 
@@ -157,9 +131,7 @@ def load_file(path: Path) -> tuple[TextsOf, Test | None, bool, str]:
         else:
             function = rule.verify or speculative.verify
         verify = checked_verify(function)
-        texts = rounds_of(verify)
-        if rule.guess:
-            texts = rounds_with_guesses(verify, rule.guess)
+        texts = rounds_of(verify, rule.guess)
     # the first call may draw random numbers that are not rng's, and later calls may not
     run_first_path(texts)
     # a function written in Python has the names of its file in __globals__

@@ -6,13 +6,14 @@
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from exact.law import total_variation
+from exact.law import composed_law, law, total_variation
 from lib.markdown import markdown_table
-from speculative import Model, guess
+from speculative import Model, check_length, guess
 
 X = (0,)  # the text before the first round
 N_VOCAB = 3
@@ -79,6 +80,27 @@ class Found(NamedTuple):
     def distance(self) -> Any:
         """Return the total variation between the texts and the target's."""
         return total_variation(self.texts, self.wanted)
+
+
+def texts_by_rounds(step_of: Callable, K: int, key: slice = slice(None),
+                    enumerate_outcomes: Callable = law) -> dict:
+    """Return the distribution of K + 1 tokens after X, from rounds that are enumerated alone.
+
+    step_of    k -> a step with k guesses
+    key        the part of the text that a round depends on; slice(-1, None): its last token
+    """
+    @cache
+    def round_after(x, k):
+        step = step_of(k)
+
+        def ids_of_round(rng):
+            ids = step(list(x), k + 1, rng).ids
+            check_length(ids, k + 1)  # a guess may return too many tokens
+            return ids
+
+        return enumerate_outcomes(ids_of_round)
+
+    return composed_law(X, lambda x, k: round_after(tuple(x)[key], k), K + 1, K)
 
 
 def distance_cell(distance: Any, rounding: float = 1e-12) -> str:

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import speculative
-from exact.law import composed_law, law, text_law
 from exact.rule_file import RuleError, checked_verify, names_in_file, rule_of, sentence
 from exact.rules import register, settings
-from exact.rules.register import ALARMS, Rule, enumerated_rule, rule_step, tokens_per_round
-from exact.toys import TOYS, Found, X, distance_cell
+from exact.rules.register import ALARMS, Rule, enumerated_rule, found_of, tokens_per_round
+from exact.toys import TOYS, Found, distance_cell
 from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
 
@@ -102,7 +101,7 @@ def where_met(rule: Rule) -> str:
 
 
 COLUMNS: Columns = {
-    "tokens/round": lambda rule, toy: f"{float(tokens_per_round(rule.name, toy, 3)):.3f}",
+    "tokens/round": lambda rule, toy: f"{float(tokens_per_round(rule, toy, 3)):.3f}",
     "texts": lambda rule, toy: texts_needed(enumerated_rule(rule.name, toy, 3)),
     # the links of a rule do not depend on the toy
     "used, asked about or fixed in": lambda rule, toy: where_met(rule)}
@@ -168,20 +167,14 @@ def rows_of_file(path: Path) -> str:
         return enumerated_rule(rule.name, "A", 3).distance
 
     rules = sorted(register.RULES, key=distance)
-    my_round = law_of_round(mine, "A", X, 3)
-    my_tokens = sum(len(ids) * p for ids, p in my_round.items())
 
     def enumerated(name, toy, K):
         if name == mine.name:
             return found_of(mine, toy, K)
         return enumerated_rule(name, toy, K)
 
-    def mean_tokens(rule, toy):
-        if rule.name == mine.name:
-            return f"{float(my_tokens):.3f}"
-        return f"{float(tokens_per_round(rule.name, toy, 3)):.3f}"
-
-    return distances_table([mine, *rules], (), enumerated, {"tokens/round": mean_tokens})
+    return distances_table([mine, *rules], (), enumerated,
+                           {"tokens/round": COLUMNS["tokens/round"]})
 
 
 def text_of_file(path: Path) -> str:
@@ -190,20 +183,6 @@ def text_of_file(path: Path) -> str:
         return rows_of_file(path)
     except (Exception, SystemExit) as error:
         raise ValueError(sentence(error, path)) from error
-
-
-def law_of_round(rule: Rule, toy: str, x: tuple[int, ...], k: int) -> dict:
-    """Return the distribution of the tokens of one round after x."""
-    draft, target = TOYS[toy]
-    step = rule_step(rule, draft, target, k)
-    return law(lambda rng: step(list(x), k + 1, rng).ids)
-
-
-def found_of(rule: Rule, toy: str, K: int) -> Found:
-    """Return the distribution of K + 1 tokens by a rule that may depend on the whole text."""
-    # texts of K + 1 new tokens, from rounds with K guesses at most
-    texts = composed_law(X, lambda x, k: law_of_round(rule, toy, tuple(x), k), K + 1, K)
-    return Found(toy, K, texts, text_law(X, TOYS[toy][1], K + 1))
 
 
 # ---- the command

@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from exact.expected import along_paths
-from exact.law import composed_law, law, text_law
+from exact.law import expectation, text_law
 from exact.rules import verifiers
 from exact.rules.guesses import (
     COSTS_WITH_A_BEND,
@@ -34,7 +34,7 @@ from exact.rules.guesses import (
     two_best_paths,
 )
 from exact.rules.verifiers import chain, q_is_one
-from exact.toys import TOYS, Found, X, best
+from exact.toys import TOYS, Found, X, best, texts_by_rounds
 from speculative import Model, Step, Test, guess, make_step, verify
 from variants.match import match_verify
 from variants.shared.branches import Branches
@@ -261,25 +261,20 @@ def rule_step(rule: Rule, draft: Model, target: Model, K: int) -> Step:
     return make_step(target_rows, K, make_guesses, rule.verify)
 
 
-@cache
-def round_law(name: str, toy: str, last: int, k: int) -> dict:
-    """Return the distribution of one round's tokens after the token `last`, with k guesses."""
-    rule = BY_NAME[name]
+def found_of(rule: Rule, toy: str, K: int, key: slice = slice(None)) -> Found:
+    """Return the distribution of the K + 1 tokens that a rule writes, from single rounds."""
     draft, target = TOYS[toy]
-    step = rule_step(rule, draft, target, k)
-    return law(lambda rng: step([last], k + 1, rng).ids)
+    texts = texts_by_rounds(partial(rule_step, rule, draft, target), K, key)
+    return Found(toy, K, texts, text_law(X, target, K + 1))
 
 
 @cache
 def enumerated_rule(name: str, toy: str, K: int) -> Found:
-    """Return the distribution of the K + 1 tokens that a rule writes, from single rounds."""
-    # `last` is enough of the text: a toy's rows depend on the last token alone, and no rule
-    # remembers earlier rounds. A text has K + 1 new tokens, and a round has K guesses at most
-    texts = composed_law(X, lambda x, k: round_law(name, toy, x[-1], k), K + 1, K)
-    _, target = TOYS[toy]
-    return Found(toy, K, texts, text_law(X, target, K + 1))
+    """Return `found_of` of a rule of the register, which depends on the last token alone."""
+    return found_of(BY_NAME[name], toy, K, key=slice(-1, None))
 
 
-def tokens_per_round(name: str, toy: str, K: int) -> Any:
+def tokens_per_round(rule: Rule, toy: str, K: int) -> Any:
     """Return the mean number of tokens of a first round with K guesses."""
-    return sum(len(ids) * p for ids, p in round_law(name, toy, X[-1], K).items())
+    step = rule_step(rule, *TOYS[toy], K)
+    return expectation(lambda rng: step([*X], K + 1, rng).ids, len)
