@@ -1,8 +1,9 @@
 """Check whether your test of guesses is exact, by enumerating the distribution of its texts.
 
     python -m exact.judge FILE.py
-    python -m exact.judge FILE.py --all     on every toy, after the first wrong one too
-    python -m exact.judge FILE.py --rows    and its tokens per round on recorded rows
+    python -m exact.judge FILE.py --temperature 0    for greedy decoding
+    python -m exact.judge FILE.py --all              all toys, after the first wrong one too
+    python -m exact.judge FILE.py --rows             and its tokens per round on recorded rows
 
 FILE.py defines one of
 
@@ -15,9 +16,16 @@ A file may also define guess, with verify or alone, if its guesses are not drawn
     guess(x, k, rng, draft) -> guesses, their rows                    like speculative.guess
 
 p_draft is a list of k rows, p_target an array [k + 1, n_vocab]. All random numbers must come
-from `sample` and `accept` of sampling.py, or from rng.random(). Every outcome is enumerated on
-the printed toys, with K = 1, 2 and 3. A `verify` depends on its arguments alone, so single
-rounds are enumerated. A `step` may remember earlier rounds, so whole texts are enumerated. The
+from `sample` and `accept` of sampling.py, or from rng.random(). If a step changes the target's
+row before it draws (a penalty, a mask, a minimum length), or ends a text at a stop token, the
+file says so, and the step is compared with the target under this setting:
+
+    setting(row, new_tokens) -> the weights of the next token    new_tokens: without the prompt
+    STOP = 2, or several tokens
+
+Every outcome is enumerated on the printed toys, with K = 1, 2 and 3. A `verify` depends on its
+arguments alone, so single rounds are enumerated. A `step` may remember earlier rounds, so whole
+texts are enumerated, and the rows of toy D depend on the whole text, as a real model's do. The
 exit status is 0 if every text has the target's probability, 1 if one does not, and 2 if there
 is no answer. For a verifier over arrays use exact/oracle.py.
 """
@@ -27,136 +35,208 @@ import math
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import speculative
-from exact import recorded, toys
-from exact.expected import block_tokens, chain_mean
-from exact.law import (
-    Forking,
-    expectation,
-    forbid_in,
-    law,
-    prefix_law,
-    text_law,
-    total_variation,
+from exact import oracle, recorded, toys
+from exact.law import Forking, forbid_in, law, prefix_law, text_law, total_variation
+from exact.rule_file import (
+    checked_guess,
+    checked_step,
+    checked_verify,
+    names_in_file,
+    namespaces,
+    rule_of,
+    sentence,
 )
-from exact.rule_file import checked_step, checked_verify, names_in_file, rule_of, sentence
-from exact.toys import Found, X, distance_cell, mapped, texts_by_rounds
+from exact.rules import register
+from exact.rules.register import enumerated_rule
+from exact.toys import N_UNDER_SETTING, Found, Setting, X, distance_cell, mapped
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command
-from speculative import Model, Test, complete, draft_and_verify, guess, make_step
+from speculative import Model, Step, Test, make_step
 from variants.registry import Decoder
 
-SECONDS = 60.0  # time limit of an enumeration; it is checked between outcomes
-GRACE = 10.0  # seconds after this limit before the process is stopped, even within an outcome
+SECONDS = 60.0  # time limit of an answer
 ROUNDING = 1e-9  # the largest distance of an exact verifier in float64; errors are near 1e-16
 FLOAT32 = 1e-6  # the largest distance of an exact verifier in float32
 NOT_ENUMERATED = """\
-This does not cover more guesses, larger vocabularies, or real models and their caches.
+This does not cover more guesses, vocabularies of more than 3 tokens, faults that begin after
+thousands of calls, or real models and their caches.
 See docs/exactness.md#what-is-enumerated-and-what-is-not"""
-# {exit status of PROGRAM: exit status of the command}. All other statuses of PROGRAM show that
-# the judged file has ended the process.
-JUDGED = {100: 0, 101: 1, 102: 2}
 # PROGRAM runs the judged file in a process that the command can stop. It ignores Ctrl-C,
-# because the command waits for PROGRAM, reports Ctrl-C and ends PROGRAM.
+# because the command waits for PROGRAM, reports Ctrl-C and ends PROGRAM. It adds 100 to the
+# exit status, so that the 0, 1 or 2 of a file that ends its process is not taken for an answer.
 PROGRAM = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 import sys
 from exact.judge import answer
-sys.exit(100 + answer({!r}, {}, {}, {}, {}))
+sys.exit(100 + answer(**{!r}))
 """
-TOYS_IN_FLOATS = {name: [mapped(model, np.float64) for model in pair]
-                  for name, pair in toys.TOYS.items()}
-TOYS_IN_FLOATS["equal"] = [TOYS_IN_FLOATS["A"][1]] * 2  # draft and target are both A's target
 
-Text = tuple[int, ...]
-Texts = dict[Text, float]  # {text: probability}
-Enumerate = Callable[[Callable], Texts]  # exact.law.law, or law within a time limit
-TextsOf = Callable[[Model, Model, int, Enumerate], Texts]  # (draft, target, K, enumerate)
+
+# ---- toys
+
+class Toy(NamedTuple):
+    """Hold a draft and a target in float64."""
+
+    draft: Model
+    target: Model
+
+    def at_temperature_0(self) -> "Toy":
+        """Return the toy with one-hot rows of the target; the draft still guesses anything."""
+        greedy = mapped(self.target, lambda row: np.eye(len(row))[np.argmax(row)])
+        return self._replace(target=greedy)
+
+
+def in_floats(tenths: list[str], next_number: Callable) -> Model:
+    """Return a model with rows of digits, in tenths."""
+    return toys.numbered(np.array(toys.fractions(tenths), dtype=float), next_number)
+
+
+def extreme_toys() -> Iterator[tuple[str, Toy]]:
+    """Yield the toys of the oracle, with one-hot rows, zeros and probabilities near 0 and 1.
+
+    Their row 0 follows the prompt, one token, and row 1 + i follows a later token i.
+    """
+    def next_number(number, token):
+        return 1 if number == 0 else 2 + token  # only the prompt is read at row 0
+
+    for i, pair in enumerate(oracle.TOYS[toys.N_VOCAB], 1):
+        draft, target = np.array(pair) / np.sum(pair, axis=-1, keepdims=True)
+        # a row for no token, which nothing follows here, comes before row 0
+        draft, target = (np.vstack([rows[:1], rows]) for rows in (draft, target))
+        yield f"extreme {i}", Toy(toys.numbered(draft, next_number),
+                                  toys.numbered(target, next_number))
+
+
+MARKOV = {name: Toy(in_floats(draft, toys.by_last_token), in_floats(target, toys.by_last_token))
+          for name, (draft, target) in toys.TENTHS.items()}
+EQUAL = Toy(MARKOV["C"].target, MARKOV["C"].target)
+D = Toy(in_floats(toys.D_TENTHS[0], toys.by_text), in_floats(toys.D_TENTHS[1], toys.by_text))
+EXTREME = dict(extreme_toys())
+# a test sees the rows of a round only, so it is given many rows
+FOR_VERIFY = {**MARKOV, "equal": EQUAL, **EXTREME}
+FOR_GUESS = {**MARKOV, "equal": EQUAL, "D": D, **EXTREME}
+# whole texts have many outcomes, so a step is given rows with zeros, where they are fewer
+FOR_STEP = {"C": MARKOV["C"], "equal": EQUAL, "D": D}
+ABOUT = {  # {toy: what is printed before the first answer}
+    "equal": "Toy equal: draft and target are C's target.",
+    "D": "Toy D: rows depend on the whole text. Row 0 follows no token. If row n follows a\n"
+         "text, row (3 n + token + 1) mod 7 follows the text and one more token.\n\n"
+         + toys.toys_table({"D": toys.D_TENTHS}, "of rows 0; 1; ..; 6"),
+    "extreme 1": "The extreme toys are TOYS of exact/oracle.py, with one-hot rows, zeros and\n"
+                 "probabilities near 0 and 1.",
+}
+# what the rules of the register are told apart by
+CASES_OF_RULES = [("A", 1), ("B", 1), ("C", 1), ("A", 2), ("C", 2)]
 
 
 # ---- what the file defines
 
-def rounds_of(verify: Test, make_guesses: Callable | None = None) -> TextsOf:
-    """Return a function that enumerates rounds and joins them.
+class Judged(NamedTuple):
+    """Hold a rule as a step, and what is needed to enumerate its texts."""
 
-    On the toys a test's rows depend only on the last token of the text and on the guesses. The
-    file's own guesses may depend on the whole text.
-    """
-    def texts(draft, target, K, enumerate_outcomes):
-        def step_of(k):
-            return make_step(target, k, partial(make_guesses or guess, draft=draft), verify)
+    step_of: Callable[[Model, Model, int], Step]  # (draft, target, K) -> step
+    toys: Mapping[str, Toy]
+    by_rounds: bool = True  # False: a round may depend on earlier rounds
+    verify: Test | None = None  # a test of drawn guesses
+    setting: Setting | None = None
+    stop: tuple[int, ...] = ()
+    note: str = ""  # on what is judged
 
-        key = slice(None) if make_guesses else slice(-1, None)
-        return texts_by_rounds(step_of, K, key, enumerate_outcomes)
+    def n_new(self, K: int) -> int:
+        """Return the number of tokens of a text; a setting needs several rounds to show."""
+        return N_UNDER_SETTING if self.setting or self.stop else K + 1
 
-    return texts
+    def texts(self, toy: Toy, K: int) -> dict:
+        """Return {text: probability}, from single rounds if they determine the texts."""
+        if self.by_rounds:
+            return toys.texts_by_rounds(partial(self.step_of, *toy), K)
+        return law(partial(self.whole_text, self.step_of(*toy, K), K))
+
+    def whole_text(self, step: Step, K: int, rng: Any) -> list[int]:
+        """Run the step until the text has enough tokens, or a stop token."""
+        text = [*X]
+        end = len(text) + self.n_new(K)
+        while len(text) < end:
+            ids = step([*text], end - len(text), rng).ids
+            text += ids
+            # tokens after a stop token stay: to cut them is the step's task
+            if any(token in self.stop for token in ids):
+                break
+        return text
+
+    def wanted(self, toy: Toy, K: int) -> dict:
+        """Return the right {text: probability}: the target's under the setting."""
+        target = toy.target
+        if self.setting:
+            target = toys.under(self.setting, target, len(X))
+        return text_law(X, target, self.n_new(K), self.stop)
+
+    def found(self, name: str, K: int) -> Found:
+        """Return both distributions on a toy."""
+        toy = self.toys[name]
+        return Found(name, K, self.texts(toy, K), self.wanted(toy, K))
 
 
-def texts_of(step: Callable) -> TextsOf:
-    """Return a function that enumerates whole texts, whose rounds may depend on each other."""
-    def texts(draft, target, K, enumerate_outcomes):
-        step_on_toy = partial(step, draft=draft, target=target, K=K)
-        return enumerate_outcomes(lambda rng: complete(X, step_on_toy, K + 1, rng))
+def judged_verify(verify: Test) -> Judged:
+    """Return a test of guesses that are drawn from the draft."""
+    def step_of(draft, target, K):
+        return make_step(target, K, partial(speculative.guess, draft=draft), verify)
 
-    return texts
+    return Judged(step_of, FOR_VERIFY, verify=verify)
 
 
-def load_file(path: Path) -> tuple[TextsOf, Test | None, bool, str]:
-    """Run the file; return a function that enumerates the texts of its `step` or `verify`.
+def judged_guess(make_guesses: Callable, verify: Test) -> Judged:
+    """Return a test of the file's own guesses, which may depend on the whole text."""
+    def step_of(draft, target, K):
+        return make_step(target, K, partial(make_guesses, draft=draft), verify)
 
-    The second value is the `verify`, or None if the file has a step. The third is whether the
-    file makes its own guesses. The last is a note on what is judged if the file has a DECODER,
-    otherwise "".
-    """
+    return Judged(step_of, FOR_GUESS)
+
+
+def judged_step(step: Callable, setting: Setting | None = None,
+                stop: tuple[int, ...] = ()) -> Judged:
+    """Return a step under a setting; its rounds may depend on earlier rounds."""
+    def step_of(draft, target, K):
+        return partial(step, draft=draft, target=target, K=K)
+
+    return Judged(step_of, FOR_STEP, by_rounds=False, setting=setting, stop=stop)
+
+
+def judged_file(path: Path) -> Judged:
+    """Run the file; return the rule that it defines."""
     rule = rule_of(names_in_file(path))
-    note = ""
     if rule.step:
-        function = rule.step
-        verify = None
-        texts = texts_of(checked_step(function))
+        judged = judged_step(checked_step(rule.step), rule.setting, rule.stop)
+    elif rule.guess:
+        verify = checked_verify(rule.verify or speculative.verify)
+        judged = judged_guess(checked_guess(rule.guess), verify)
+    elif rule.decoder:
+        test = test_of_decoder(rule.decoder)
+        note = (f"The test of DECODER is judged, {test.__name__}; how the decoder makes its "
+                "guesses is not.")
+        judged = judged_verify(checked_verify(test))._replace(note=note)
     else:
-        if rule.decoder:
-            function = judged_test(rule.decoder)
-            note = (f"The test of DECODER is judged, {function.__name__}; how the decoder "
-                    "makes its guesses is not.")
-        else:
-            function = rule.verify or speculative.verify
-        verify = checked_verify(function)
-        texts = rounds_of(verify, rule.guess)
-    # the first call may draw random numbers that are not rng's, and later calls may not
-    run_first_path(texts)
-    # a function written in Python has the names of its file in __globals__
-    for one in (function, rule.guess):
-        forbid_in(getattr(one, "__globals__", {}))
-    return texts, verify, rule.guess is not None, note
+        judged = judged_verify(checked_verify(rule.verify or speculative.verify))
+    # random numbers that are not rng's are allowed in imports and in a first call, which may
+    # compile something. Without forks this rng takes the first branch of every decision
+    judged.step_of(*MARKOV["A"], 1)([*X], 2, Forking([]))
+    functions = (rule.step, rule.guess, rule.verify, rule.decoder and rule.decoder.test)
+    for namespace in namespaces(path, functions):
+        forbid_in(namespace)
+    return judged
 
 
-def run_first_path(texts: TextsOf) -> None:
-    """Run the file's functions once, before random numbers that are not rng's are forbidden.
-
-    Such numbers are allowed in the file's imports and in a first call, which may compile
-    something.
-    """
-    draft, target = TOYS_IN_FLOATS["A"]
-
-    def first_outcome(run):
-        # without forks this rng takes the first branch of every decision
-        rng = Forking([])
-        return {tuple(run(rng)): 1.0}
-
-    texts(draft, target, 1, first_outcome)
-
-
-def judged_test(entry: Decoder) -> Callable:
+def test_of_decoder(entry: Decoder) -> Callable:
     """Return the test of a decoder's entry; AssertionError if it needs other arguments."""
     test = entry.test
     parameters = inspect.signature(test).parameters.values()
@@ -174,159 +254,181 @@ def judged_test(entry: Decoder) -> Callable:
 
 # ---- the judgement
 
-class Clock:
-    """Enumerate within a time limit; count the outcomes so far."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.end = time.monotonic() + seconds
-
-    def start(self, what: str) -> None:
-        """Begin to count outcomes; `what` names what is enumerated, for the error message."""
-        self.what = what
-        self.n_outcomes = 0
-
-    def law(self, function: Callable) -> Texts:
-        """Return exact.law.law(function); raise AssertionError if the time is over first."""
-        return law(self.counted(function))
-
-    def counted(self, function: Callable) -> Callable:
-        """Return the function, its calls counted; raise AssertionError if the time is over."""
-        def count_and_call(*args):
-            # the time is checked between calls; main stops a call that does not end
-            if time.monotonic() > self.end:
-                raise AssertionError(f"still running after {self.seconds:g} s: {self.what}, "
-                                     f"{self.n_outcomes:,} outcomes so far (--seconds sets the "
-                                     "limit)")
-            self.n_outcomes += 1
-            return function(*args)
-
-        return count_and_call
+def judge(judged: Judged) -> Iterator[Found]:
+    """Yield the findings for every toy and K."""
+    for name, K in product(judged.toys, (1, 2, 3)):
+        yield judged.found(name, K)
 
 
-def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
-    """Yield the findings for every toy and K; raise AssertionError when time is up."""
-    # one time limit for all toys together
-    clock = Clock(seconds)
-    for toy, K in product(TOYS_IN_FLOATS, (1, 2, 3)):
-        draft, target = TOYS_IN_FLOATS[toy]
-        clock.start(f"toy {toy}, K = {K}")
-        yield Found(toy, K, texts(draft, target, K, clock.law), text_law(X, target, K + 1))
+def is_right(found: Found, tolerance: float) -> bool:
+    """Return whether a distance is within the tolerance; a NaN is not."""
+    return bool(found.distance <= tolerance)
 
 
-def tokens_of_round(verify: Test, toy: str, K: int) -> tuple[float, float]:
-    """Return the mean tokens of a round of drawn guesses, and the most that is lossless.
+def first_difference(found: Found, tolerance: float) -> tuple[dict, dict]:
+    """Return {tokens: probability} of the rule and of the target, up to the first wrong token.
 
-    Block verification has the most of all lossless tests of one chain (exact/optimum.py).
+    This is the first position at which the distribution of the texts so far differs from the
+    target's by more than the tolerance. It exists, because whole texts differ by more.
     """
-    draft, target = TOYS_IN_FLOATS[toy]
-    step = draft_and_verify(draft, target, K, verify)
-    tokens = expectation(lambda rng: step([*X], K + 1, rng).ids, len)
-    return float(tokens), float(chain_mean(guess, block_tokens, toy, K))
-
-
-def too_many_lines(verify: Test, found: Found) -> Iterator[str]:
-    """Yield a line if a round writes more tokens than is lossless for a test of one chain."""
-    # on this toy K + 1 tokens can be lossless, and no test writes more
-    if found.toy == "equal":
-        return
-    tokens, most = tokens_of_round(verify, found.toy, found.K)
-    if tokens > most + FLOAT32:
-        yield (f"  {tokens:.3f} tokens per round, more than any test of one chain that is "
-               f"lossless in each round ({most:.3f})")
-
-
-def difference_lines(found: Found, tolerance: float = ROUNDING) -> Iterator[str]:
-    """Yield lines that show the first token that is too frequent, and its alternatives.
-
-    The token is at the first position at which the distribution of the texts so far differs
-    from the target's by more than the tolerance. Such a position exists, because the whole
-    texts differ by more.
-    """
-    for n_new in range(1, found.K + 2):
-        n = len(X) + n_new
+    n = len(X) + 1
+    while True:
+        # of texts that a stop token ended earlier, the whole text is compared
         got = prefix_law(found.texts, n)
         wanted = prefix_law(found.wanted, n)
-        if total_variation(got, wanted) > tolerance:
-            break
-    # of all starts of n tokens, the start whose probability exceeds the target's by the most
+        if not total_variation(got, wanted) <= tolerance:
+            return got, wanted
+        n += 1
+
+
+def difference_lines(found: Found, tolerance: float) -> Iterator[str]:
+    """Yield lines that show the first token that is too frequent, and its alternatives."""
+    got, wanted = first_difference(found, tolerance)
+    # of all starts of a text, the start whose probability exceeds the target's by the most
     worst = max(got, key=lambda text: got[text] - wanted[text])
     # its alternatives have the same tokens before the last token
     alternatives = [(*worst[:-1], token) for token in range(toys.N_VOCAB)]
     yield f"toy {found.toy}, K = {found.K}: distance {found.distance:.2g}"
-    yield "  text                      yours    target"
+    yield f"  prompt {list(X)}, then          yours    target"
     for text in alternatives:
         mark = f"   <- too high by {got[text] - wanted[text]:.2g}" if text == worst else ""
-        yield f"  {str(list(text)):20}{got[text]:11.4f}{wanted[text]:10.4f}{mark}"
+        new_tokens = str(list(text[len(X):]))
+        yield f"  {new_tokens:20}{got[text]:11.4f}{wanted[text]:10.4f}{mark}"
+
+
+def draws_nothing(judged: Judged) -> bool:
+    """Return whether the test, or the whole step, draws no random number in a first round."""
+    draft, target = MARKOV["A"]
+
+    def n_drawn(rng):
+        if not judged.verify:
+            judged.step_of(draft, target, 2)([*X], 3, rng)
+            return rng.draws
+        guesses, p_draft = speculative.guess([*X], 2, rng, draft)
+        n_for_guesses = rng.draws
+        judged.verify(guesses, p_draft, target([*X, *guesses], 3), rng)
+        return rng.draws - n_for_guesses
+
+    return law(n_drawn).keys() == {0}
+
+
+def rule_with_these_texts(judged: Judged, tolerance: float) -> str | None:
+    """Return the wrong rule of the register that writes the same texts, if there is one."""
+    rules = [rule for rule in register.RULES if not rule.exact]
+    is_known_wrong = False
+    # the register's toys; few guesses tell its rules apart (tests/test_judge.py)
+    for name, K in CASES_OF_RULES:
+        texts = judged.texts(MARKOV[name], K)
+        rules = [rule for rule in rules if total_variation(
+            texts, enumerated_rule(rule.name, name, K).texts) <= tolerance]
+        right = judged.wanted(MARKOV[name], K)
+        is_known_wrong = is_known_wrong or total_variation(texts, right) > tolerance
+    return rules[0].name if rules and is_known_wrong else None
+
+
+def remarks(judged: Judged, findings: list[Found], file: str, tolerance: float,
+            temperature: float) -> Iterator[str]:
+    """Yield what may help to see why the findings are wrong."""
+    if all(found.distance <= FLOAT32 for found in findings):
+        yield f"this is within float32 rounding: --tolerance {FLOAT32:g} accepts it"
+    if temperature == 0 or judged.setting or judged.stop:
+        return
+    name = rule_with_these_texts(judged, tolerance)
+    if name:
+        yield f"the same figures as: {name} (docs/wild.md)"
+    if draws_nothing(judged):
+        yield ("it draws no random number, so it can be right for greedy decoding only: "
+               f"python -m exact.judge {file} --temperature 0")
 
 
 # ---- the command
 
 def table_of_findings(findings: list[Found]) -> str:
-    """Return the distances of all toys and K as Markdown."""
-    cells = {}
+    """Return the distances of all toys and K as Markdown; "-" where an error came first."""
+    cells: dict[str, list[str]] = {}
     for found in findings:
-        cells[found.toy, found.K] = distance_cell(found.distance, ROUNDING)
-    rows = [[toy, cells[toy, 1], cells[toy, 2], cells[toy, 3]] for toy in TOYS_IN_FLOATS]
+        cells.setdefault(found.toy, []).append(distance_cell(found.distance, ROUNDING))
+    # three cells for each toy, also for the toy of the error
+    rows = [[toy, *(distances + 2 * ["-"])[:3]] for toy, distances in cells.items()]
     return markdown_table(["toy", "K = 1", "K = 2", "K = 3"], rows)
 
 
-def print_judgement(texts: TextsOf, seconds: float, tolerance: float,
-                    verify: Test | None = None, with_all: bool = False) -> int:
-    """Print the judgement; return the exit status, 0 if the distribution is the target's.
+def print_toys(judged: Judged) -> None:
+    """Print the toys on which a rule is judged."""
+    pairs = {name: rows for name, rows in toys.TENTHS.items() if name in judged.toys}
+    print(toys.toys_table(pairs))
+    for name in judged.toys:
+        if name in ABOUT:
+            print(f"\n{ABOUT[name]}")
+    print(flush=True)
 
-    `verify` is the file's test if its guesses are one chain drawn from the draft, else None.
-    The first wrong toy ends the judgement, unless `with_all` asks for the distances on all
-    toys.
+
+def print_findings(judged: Judged, tolerance: float, with_all: bool,
+                   findings: list[Found]) -> None:
+    """Print what is found on each toy, and append it to the findings.
+
+    The first wrong toy is the last one, unless `with_all` asks for all toys.
     """
-    findings = []
-    n_wrong = 0
-    print(toys.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n", flush=True)
-    for found in judge(texts, seconds):
+    for found in judge(judged):
         findings.append(found)
-        if not found.distance <= tolerance:  # `not .. <=`, because a NaN is not exact
-            n_wrong += 1
-            print(*difference_lines(found, tolerance), sep="\n")
-            if verify:
-                for line in too_many_lines(verify, found):
-                    print(line)
-            if found.distance <= FLOAT32:
-                print("  this is within float32 rounding: --tolerance "
-                      f"{FLOAT32:g} accepts it")
+        if not is_right(found, tolerance):
+            print(*difference_lines(found, tolerance), sep="\n", flush=True)
             if not with_all:
-                return 1
-            continue
-        size = "exact" if found.distance <= ROUNDING else f"distance {found.distance:.0e}"
-        print(f"toy {found.toy}, K = {found.K}: {size}, {len(found.texts)} texts", flush=True)
+                return
+        elif found.K == 3 and all(is_right(one, tolerance) for one in findings[-3:]):
+            largest = max(one.distance for one in findings[-3:])
+            size = "exact" if largest <= ROUNDING else f"distance {largest:.0e}"
+            print(f"toy {found.toy}: {size} for K = 1, 2 and 3, {len(found.texts)} texts",
+                  flush=True)
+
+
+def print_judgement(judged: Judged, file: str, tolerance: float, temperature: float,
+                    with_all: bool) -> int:
+    """Print the judgement; return the exit status, 0 if the distribution is the target's."""
+    print_toys(judged)
+    findings: list[Found] = []
+    try:
+        print_findings(judged, tolerance, with_all, findings)
+    except (Exception, SystemExit) as error:
+        # what is known to be wrong stays wrong if the rule fails on a later toy
+        if all(is_right(found, tolerance) for found in findings):
+            raise
+        print(sentence(error, Path(file)))
     if with_all:
         print(f"\nDistance from the target's distribution:\n\n{table_of_findings(findings)}\n")
-    if n_wrong:
+    wrong = [found for found in findings if not is_right(found, tolerance)]
+    if wrong:
+        for remark in remarks(judged, wrong, file, max(tolerance, ROUNDING), temperature):
+            print(f"  {remark}")
         return 1
-    within = "" if tolerance == ROUNDING else f" to within {tolerance:g} (--tolerance)"
-    print(f"The distribution is the target's{within} for K = 1, 2 and 3 on these toys.")
-    print(NOT_ENUMERATED)
+    whose = "the target's"
+    if temperature == 0:
+        whose += " at temperature 0"
+    if judged.setting or judged.stop:
+        whose += " under the file's setting"
+    if tolerance != ROUNDING:
+        whose += f" to within {tolerance:g} (--tolerance)"
+    print(f"The distribution is {whose} for K = 1, 2 and 3 on these toys.\n{NOT_ENUMERATED}")
     return 0
 
 
-def answer(file: str, seconds: float = SECONDS, tolerance: float = ROUNDING,
+def answer(file: str, tolerance: float = ROUNDING, temperature: float = 1,
            with_rows: bool = False, with_all: bool = False) -> int:
     """Judge a file in this process and print; return the exit status."""
     path = Path(file)
     try:
-        texts, verify, has_own_guesses, note = load_file(path)
-        if with_rows and not verify:
-            raise AssertionError(
-                "--rows needs a function verify instead of a step, because there are no models "
-                "of the recorded rows that a step can call")
-        if note:
-            print(f"{note}\n")
-        # the bound on tokens per round holds for guesses that are drawn from the draft
-        test_of_drawn_chain = None if has_own_guesses else verify
-        status = print_judgement(texts, seconds, tolerance, test_of_drawn_chain, with_all)
-        if with_rows and verify:
-            clock = Clock(seconds)
-            clock.start("the recorded rounds")
-            for paragraph in recorded.paragraphs(path.name, clock.counted(verify)):
+        judged = judged_file(path)
+        if with_rows and not judged.verify:
+            raise AssertionError("--rows needs a function verify alone, because the recorded "
+                                 "rows come with guesses that were drawn from the draft")
+        if judged.note:
+            print(f"{judged.note}\n")
+        if temperature == 0:
+            greedy = {name: toy.at_temperature_0() for name, toy in judged.toys.items()}
+            judged = judged._replace(toys=greedy)
+        status = print_judgement(judged, file, tolerance, temperature, with_all)
+        if with_rows and judged.verify:
+            for paragraph in recorded.paragraphs(path.name, judged.verify):
                 print(f"\n{paragraph}", flush=True)
             if status == 1:
                 print(f"{path.name} is not lossless: the bound does not hold for it.")
@@ -356,33 +458,37 @@ def positive(text: str, limit: float = math.inf) -> float:
 
 @command("exact.judge")
 def main(argv: list[str] | None = None) -> int:
-    """Judge a file in a separate process, which is stopped if a call does not end."""
+    """Judge a file in a separate process, which is stopped when its time is over."""
     parser = Parser("python -m exact.judge", description=__doc__.split("\n")[0])
-    parser.add_argument("file", help="a Python file that defines verify, step or DECODER")
-    parser.add_argument("--seconds", type=positive, default=SECONDS,
-                        help="time limit of the enumeration, in seconds (default: %(default)g)")
+    parser.add_argument("file", help="a Python file with a verify, guess, step or DECODER")
+    parser.add_argument("--temperature", type=float, choices=[0, 1], default=1,
+                        help="0: the target's rows are one-hot, as in greedy decoding "
+                             "(default: 1)")
     parser.add_argument("--tolerance", type=partial(positive, limit=1), default=ROUNDING,
                         help="call a verifier exact up to this distance (default: %(default)g; "
                              f"float32 needs {FLOAT32:g})")
-    parser.add_argument("--rows", action="store_true",
+    parser.add_argument("--rows", action="store_true", dest="with_rows",
                         help="also show the tokens per round of verify on recorded rows")
-    parser.add_argument("--all", action="store_true",
+    parser.add_argument("--all", action="store_true", dest="with_all",
                         help="continue after the first wrong toy; show the distances on all "
                         "toys")
-    args = parser.parse_args(argv)
-    program = PROGRAM.format(args.file, args.seconds, args.tolerance, args.rows, args.all)
-    # each enumeration has its own time limit, and PROGRAM gives up when it is over
-    n_enumerations = 2 if args.rows else 1
-    limit = args.seconds * n_enumerations + GRACE
+    parser.add_argument("--seconds", type=positive, default=SECONDS,
+                        help="time limit in seconds (default: %(default)g)")
+    flags = vars(parser.parse_args(argv))
+    file = flags["file"]
+    seconds = flags.pop("seconds")
     # -B: the process leaves no files of compiled code
+    program = [sys.executable, "-B", "-c", PROGRAM.format(flags)]
     try:
-        status = subprocess.run([sys.executable, "-B", "-c", program], timeout=limit).returncode
+        status = subprocess.run(program, timeout=seconds).returncode
     except subprocess.TimeoutExpired:  # run() has killed the process
-        print(f"{args.file} was still running after {limit:g} s (an endless loop?)")
+        print(f"{file} was still running after {seconds:g} s: an endless loop, or --seconds "
+              "must be larger")
         return 2
-    if status not in JUDGED:  # it crashed, or the file called os._exit
-        print(f"{args.file} ended its process without an answer (exit status {status})")
-    return JUDGED.get(status, 2)
+    if status not in (100, 101, 102):  # it crashed, or the file called os._exit
+        print(f"{file} ended its process without an answer (exit status {status})")
+        return 2
+    return status - 100
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ import numpy as np
 from speculative import Model
 
 Experiment = Callable[[Any], Any]  # function(rng) -> outcome
-RoundLaw = Callable[[Any, int], dict]  # (x, k) -> {the ids of a round: probability}
+# (text, memory, n_left) -> {(the ids of a round, memory): probability}
+RoundLaw = Callable[[tuple, Any, int], dict]
 GENERATORS = {  # module: what draws random numbers in it
     "numpy.random": "default_rng Generator PCG64 RandomState random rand randn randint choice "
                     "uniform random_sample permutation shuffle exponential gumbel multinomial",
@@ -290,33 +291,29 @@ def text_law(x: Sequence[int], model: Model, N: int, stop: Collection[int] = ())
     return {**stopped, **unfinished}
 
 
-def rounds_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
-    """Return {(text, rounds): p}: the text is x and N new ids, written in this many rounds.
+def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, stop: Collection[int] = (),
+                 memory: Any = None) -> dict:
+    """Return {(text, memory): p} of x and N new ids, from the laws of single rounds.
 
-    `one_round(x, k)` is the law of the ids of a round with k guesses.
+    one_round    (text, memory, n_left) -> {(ids, memory): p}, the ids of a round and what is
+                 remembered after it
+
+    Each round is enumerated alone, once for each text and memory before it. Whole texts have
+    many more outcomes, because the numbers of outcomes of their rounds are multiplied. A text
+    ends with the round that writes one of the tokens in `stop`.
     """
-    if N == 0:
-        return {(tuple(x), 0): 1}
-    total = defaultdict(int)
-    # k guesses give at most k + 1 ids, so k = N - 1 guesses are enough for N ids
-    for ids, p in one_round(x, min(K, N - 1)).items():
-        later_rounds = rounds_law([*x, *ids], one_round, N - len(ids), K)
-        for (text, n_later), p_later in later_rounds.items():
-            total[(text, 1 + n_later)] += p * p_later
-    return dict(total)
-
-
-def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
-    """Return {text: p} of x and N new ids, from the law `one_round(x, k)` of a round's ids.
-
-    Each round is enumerated alone. Whole texts have many more outcomes, because the numbers of
-    outcomes of their rounds are multiplied.
-    """
-    total = defaultdict(int)
-    # equal texts from different numbers of rounds are one outcome
-    for (text, _), p in rounds_law(x, one_round, N, K).items():
-        total[text] += p
-    return dict(total)
+    ended: dict[Any, Any] = defaultdict(int)
+    unfinished: dict[Any, Any] = {(tuple(x), memory): 1}
+    while unfinished:
+        longer: dict[Any, Any] = defaultdict(int)
+        for (text, before), p in unfinished.items():
+            n_left = len(x) + N - len(text)
+            for (ids, after), p_round in one_round(text, before, n_left).items():
+                has_ended = len(ids) == n_left or any(token in stop for token in ids)
+                texts = ended if has_ended else longer
+                texts[(*text, *ids), after] += p * p_round
+        unfinished = longer
+    return dict(ended)
 
 
 def completed(round_law: dict, x: Sequence[int], target: Model, N: int) -> dict:

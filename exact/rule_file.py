@@ -13,27 +13,37 @@ FILE.py defines a rule in one of three ways. If it has several, only the first o
         verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens
         guess(x, k, rng, draft) -> up to k guesses, their rows
 
-exact/judge.py enumerates such a rule, exact/rules compares it with the register, and
-demo/own.py runs it with real models. RuleError is raised for a file that is refused.
+A file with a step may also say under which settings it draws: what is done to the target's row,
+and the tokens that end a text.
+
+        setting(row, new_tokens) -> the weights of the next token
+        STOP = 2, or several tokens
+
+exact/judge.py enumerates such a rule, and demo/own.py runs it with real models. RuleError is
+raised for a file that is refused.
 """
 
+import contextlib
 import inspect
 import runpy
+import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from exact.law import ONLY_COMPARED
-from speculative import Round, Test
+from speculative import Round, Test, token_ids
 from variants.registry import Decoder
 
+ROOT = Path(__file__).resolve().parents[1]
 ARGUMENTS = {  # of each function that a file can define
     "guess": ("x", "k", "rng", "draft"),
     "verify": ("guesses", "p_draft", "p_target", "rng"),
-    "step": ("x", "n_left", "rng", "draft", "target", "K")}
+    "step": ("x", "n_left", "rng", "draft", "target", "K"),
+    "setting": ("row", "new_tokens")}
 
 
 class RuleError(ValueError):
@@ -47,15 +57,68 @@ class FileRule(NamedTuple):
     step: Callable | None = None
     guess: Callable | None = None
     verify: Callable | None = None
+    setting: Callable | None = None
+    stop: tuple[int, ...] = ()
 
 
 # ---- reading
 
 def names_in_file(path: Path) -> dict[str, Any]:
-    """Run the file; return the names that it defines."""
+    """Run the file as `python FILE.py` would; return the names that it defines."""
     if path.suffix != ".py" or not path.is_file():
         raise RuleError("need a Python file, FILE.py")
-    return runpy.run_path(str(path.absolute()))
+    with imports_of(path.resolve().parent):
+        return runpy.run_path(str(path.absolute()))
+
+
+@contextlib.contextmanager
+def imports_of(folder: Path) -> Iterator[None]:
+    """Let imports look into the folder first, and into this project last.
+
+    So a file may import its own package, and modules whose names are used here too, such as
+    utils. The folder stays the first one, because a function may import when it is called. A
+    file within this project imports as the project does.
+    """
+    before = [place for place in sys.path if place != str(folder)]
+    if in_project(folder):
+        sys.path[:] = [*before, str(folder)]
+        yield
+        return
+    others = [place for place in before if Path(place).resolve() != ROOT]
+    sys.path[:] = [str(folder), *others, str(ROOT)]
+    # a module of this project that is loaded already would be taken for the folder's own
+    own_names = {path.stem for path in folder.iterdir()}
+    hidden = {name: module for name, module in sys.modules.items()
+              if name.partition(".")[0] in own_names and is_below(ROOT, module)}
+    for name in hidden:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        sys.modules.update(hidden)
+        sys.path[:] = [str(folder), *before]
+
+
+def in_project(folder: Path) -> bool:
+    """Return whether a folder is this project's, or within it."""
+    return ROOT == folder or ROOT in folder.parents
+
+
+def is_below(folder: Path, module: Any) -> bool:
+    """Return whether a module was loaded from a file in the folder or below it."""
+    file = getattr(module, "__file__", None)
+    return file is not None and folder in Path(file).resolve().parents
+
+
+def namespaces(path: Path, functions: Iterable[Callable | None]) -> list[dict[str, Any]]:
+    """Return the names that these functions of a file can use: its own, and its package's.
+
+    A function written in Python has the names of its module in __globals__.
+    """
+    folder = path.resolve().parent
+    loaded = [vars(module) for module in sys.modules.values() if is_below(folder, module)]
+    own = [getattr(function, "__globals__", {}) for function in functions]
+    return own if in_project(folder) else own + loaded
 
 
 def rule_of(defined: dict[str, Any]) -> FileRule:
@@ -66,13 +129,25 @@ def rule_of(defined: dict[str, Any]) -> FileRule:
         return FileRule(decoder=defined["DECODER"])
     # a name that is no function, as in verify = None, counts as not defined
     functions = {name: defined[name] for name in ARGUMENTS if callable(defined.get(name))}
-    if not functions:
+    if not functions.keys() - {"setting"}:
         raise RuleError("need a function verify, guess or step in it, or a DECODER")
+    stop = stop_tokens(defined.get("STOP", ()))
     if "step" in functions:  # verify and guess are then helpers that the step may call
-        functions = {"step": functions["step"]}
+        functions = {name: functions[name] for name in ("step", "setting") if name in functions}
+    elif "setting" in functions or stop:
+        raise RuleError("setting and STOP say what a step does to the target's rows and texts: "
+                        "define a function step that does so")
     for name, function in functions.items():
         check_arguments(name, function)
-    return FileRule(**functions)
+    return FileRule(**functions, stop=stop)
+
+
+def stop_tokens(stop: Any) -> tuple[int, ...]:
+    """Return a file's STOP, a token or several tokens, as a tuple."""
+    try:
+        return tuple(token_ids(np.atleast_1d(stop).tolist(), "STOP"))
+    except ValueError as error:
+        raise RuleError(str(error)) from None
 
 
 def check_arguments(name: str, function: Callable) -> None:
@@ -113,6 +188,18 @@ def checked_verify(function: Callable) -> Test:
             raise
 
     return verify
+
+
+def checked_guess(function: Callable) -> Callable:
+    """Return the function with its guesses checked against the columns of their rows."""
+    def guess(x, k, rng, draft):
+        guesses, rows = function(list(x), k, rng, draft)
+        for token, row in zip(guesses, rows):
+            if token not in range(len(row)):
+                raise AssertionError(f"need guesses of 0 .. {len(row) - 1}, got {token}")
+        return guesses, rows
+
+    return guess
 
 
 def checked_step(function: Callable, n_vocab: int = 3) -> Callable:

@@ -1,7 +1,12 @@
 """Define the toys of docs/wild.md: pairs of models with three tokens, enumerated on Fractions.
 
     TOYS[name]             (draft, target), each a Model
+    numbered(rows, ..)     a model whose rows are chosen by the tokens so far
     Found(toy, K, ..)      the texts that a rule wrote on a toy, and the target's texts
+
+A setting is what a decoder does to the target's row before it draws: a penalty, a mask, a
+minimum length. setting(row, new_tokens) returns the weights of the next token, given the new
+tokens before it. The weights need not sum to 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,29 +29,71 @@ TENTHS = {
     "B": (["721", "181", "622"], ["235", "523", "145"]),  # the draft prefers 0, the target 2
     "C": (["640", "055", "307"], ["208", "550", "046"]),  # with zeros
 }
+# the rows of the judge's toy D, which depend on the whole text: see by_text
+D_TENTHS = (["190", "523", "019", "271", "640", "406", "055"],
+            ["703", "361", "505", "118", "370", "073", "226"])
+N_UNDER_SETTING = 4  # new tokens of a text under a setting
+
+Setting = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]  # (row, new_tokens) -> weights
 
 
-def markov(rows: Sequence[Sequence]) -> Model:
+def fractions(tenths: Sequence[str]) -> list[np.ndarray]:
+    """Return rows of digits, in tenths, as rows of Fractions."""
+    return [np.array([Fraction(int(digit), 10) for digit in digits], dtype=object)
+            for digits in tenths]
+
+
+def numbered(rows: Any, next_number: Callable[[int, int], int]) -> Model:
+    """Return a model of these rows: the row after no token is row 0, and each token moves on.
+
+    rows           [n, n_vocab] of floats, or rows of Fractions
+    next_number    (number of the row before the token, token) -> number of the row after it
+
+    >>> model = numbered(fractions(D_TENTHS[1]), by_text)
+    >>> [str(p) for p in model([0, 2])[-1]]  # row (3 (3 * 0 + 0 + 1) + 2 + 1) mod 7 = 6
+    ['1/5', '1/5', '3/5']
+    """
+    def rows_after(ids, n_last=1):
+        numbers = [0]
+        for token in ids:
+            numbers.append(next_number(numbers[-1], token))
+        return np.array([rows[number] for number in numbers[-n_last:]])
+
+    return rows_after
+
+
+by_last_token = lambda number, token: token
+# every token, its place and the order change the number of the last row
+by_text = lambda number, token: (3 * number + token + 1) % len(D_TENTHS[0])
+
+
+def markov(tenths: Sequence[str]) -> Model:
     """Return the model whose row after a text is the row of the text's last token.
 
     >>> model = markov(["154", "433", "118"])
     >>> [str(p) for p in model([2, 0])[-1]]  # the row after token 0
     ['1/10', '1/2', '2/5']
     """
-    def fractions(digits):
-        return np.array([Fraction(int(digit), 10) for digit in digits], dtype=object)
-
-    row_of = [fractions(row) for row in rows]  # row_of[token] is the row after this token
-
-    def rows_after(ids, n_last=1):
-        # the last row follows all of ids, and the row before it follows ids[:-1]
-        last_tokens = list(ids)[-n_last:]
-        return np.array([row_of[token] for token in last_tokens])
-
-    return rows_after
+    return numbered(fractions(tenths), by_last_token)
 
 
 TOYS = {name: (markov(draft), markov(target)) for name, (draft, target) in TENTHS.items()}
+
+
+def row_under(setting: Setting, row: np.ndarray, new_tokens: Sequence[int]) -> np.ndarray:
+    """Return the weights of a setting, divided by their sum."""
+    weights = setting(row, tuple(new_tokens))
+    return weights / weights.sum()
+
+
+def under(setting: Setting, target: Model, n_prompt: int) -> Model:
+    """Return the target whose rows are under a setting, which is given all new tokens."""
+    def rows_under(ids, n_last=1):
+        first_end = len(ids) - n_last + 1  # row 0 follows the ids before this place
+        return np.array([row_under(setting, row, ids[n_prompt : first_end + i])
+                         for i, row in enumerate(target(ids, n_last))])
+
+    return rows_under
 
 
 def mapped(model: Model, function: Callable) -> Model:
@@ -82,9 +129,8 @@ class Found(NamedTuple):
         return total_variation(self.texts, self.wanted)
 
 
-def texts_by_rounds(step_of: Callable, K: int, key: slice = slice(None),
-                    enumerate_outcomes: Callable = law) -> dict:
-    """Return the distribution of K + 1 tokens after X, from rounds that are enumerated alone.
+def texts_by_rounds(step_of: Callable, K: int, key: slice = slice(None)) -> dict:
+    """Return {text: p} of X and K + 1 more tokens, from rounds that are enumerated alone.
 
     step_of    k -> a step with k guesses
     key        the part of the text that a round depends on; slice(-1, None): its last token
@@ -98,9 +144,14 @@ def texts_by_rounds(step_of: Callable, K: int, key: slice = slice(None),
             check_length(ids, k + 1)  # a guess may return too many tokens
             return ids
 
-        return enumerate_outcomes(ids_of_round)
+        return law(ids_of_round)
 
-    return composed_law(X, lambda x, k: round_after(tuple(x)[key], k), K + 1, K)
+    def one_round(text, memory, n_left):
+        # k guesses give at most k + 1 tokens, so k = n_left - 1 guesses are enough
+        ids_law = round_after(text[key], min(K, n_left - 1))
+        return {(ids, memory): p for ids, p in ids_law.items()}
+
+    return {text: p for (text, _), p in composed_law(X, one_round, K + 1).items()}
 
 
 def distance_cell(distance: Any, rounding: float = 1e-12) -> str:
@@ -108,13 +159,13 @@ def distance_cell(distance: Any, rounding: float = 1e-12) -> str:
     return f"{float(distance):.4f}" if distance > rounding else "0"
 
 
-def toys_table() -> str:
-    """Return the rows of all toys as Markdown."""
+def toys_table(pairs: dict = TENTHS, numbers: str = "after 0; 1; 2") -> str:
+    """Return the rows of these toys as Markdown; `numbers` tells which rows they are."""
     def with_points(rows):
         """Return ".1 .5 .4; .4 .3 .3; .1 .1 .8" for the rows "154", "433" and "118"."""
         return "; ".join(" ".join(f".{digit}" for digit in row) for row in rows)
 
     lines = []
-    for toy, (draft, target) in TENTHS.items():
+    for toy, (draft, target) in pairs.items():
         lines.append([toy, with_points(draft), with_points(target)])
-    return markdown_table(["toy", "p_draft after 0; 1; 2", "p_target after 0; 1; 2"], lines)
+    return markdown_table(["toy", f"p_draft {numbers}", f"p_target {numbers}"], lines)

@@ -8,7 +8,7 @@ it computes the rows of all positions at once, before it is known which guesses 
 an engine can give the wrong tokens to the setting, and can put the wrong tokens on record. A
 rule has these functions:
 
-    setting    (row, tokens) -> the weights of the next token, given the new tokens before it
+    setting    (row, new_tokens) -> the weights of the next token: see exact/toys.py
     given      (record, guesses, t) -> the tokens that the setting is given for row t;
                None: the setting is not applied to row t
     keep       (record, done) -> the record after the round `done`
@@ -31,18 +31,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exact.law import law, text_law
+from exact.law import composed_law, law, text_law
 from exact.rules.register import MLX_SWIFT, SGLANG, commit, file_at, pull
-from exact.toys import TOYS, Found, X
+from exact.toys import N_UNDER_SETTING, TOYS, Found, Setting, X, row_under, under
 from speculative import Model, Round, guess, speculative_step, up_to_stop
 
-N_NEW = 4  # new tokens of a text
 STOP = 2  # the stop token
 FEWEST = 2  # new tokens that must come before STOP
 
 # the functions of a rule, described above
 Record = tuple[int, ...]
-Setting = Callable[[np.ndarray, Record], np.ndarray]
 Given = Callable[[Record, list[int], int], Record | None]
 Keep = Callable[[Record, Round], Record]
 Cut = Callable[[list[int], tuple[int, ...], bool], list[int]]
@@ -233,30 +231,15 @@ SETTING_OF_NAME = {rule.name: rule for rule in SETTINGS}
 
 # ---- enumeration
 
-@cache
-def row_under(setting: Setting, toy: str, last: int, seen: Record | None) -> np.ndarray:
-    """Return the target's row after token `last` under the setting, which is given `seen`."""
-    _, target = TOYS[toy]
-    row = target([last], 1)[-1]
-    if seen is None:
-        return row
-    # the weights sum to less than 1, because a penalty or a mask takes mass from the row
-    weights = setting(row, seen)
-    return weights / weights.sum()
-
-
-def one_round(x: tuple[int, ...], record: Record, rule: SettingRule, toy: str, K: int,
-              rng: Any) -> tuple[tuple[int, ...], Record, bool]:
-    """Return the text after a round, its record, and whether the text has ended."""
-    draft, _ = TOYS[toy]
-
-    def target(ids, n_last):
+def setting_round(rule: SettingRule, draft: Model, target: Model, K: int, n_left: int,
+                  x: list[int], record: Record, rng: Any) -> tuple[tuple[int, ...], Record]:
+    """Return the tokens of a round that become text, and the record after the round."""
+    def target_rows(ids, n_last):
         guesses = ids[len(x) :]
         rows = []
-        # `last` is the token before row t: x's last token for row 0, guess t - 1 for row t
-        for t, last in enumerate(ids[-n_last:]):
+        for t, row in enumerate(target(ids, n_last)):
             seen = rule.given(record, guesses, t)
-            rows.append(row_under(rule.setting, toy, last, seen))
+            rows.append(row if seen is None else row_under(rule.setting, row, seen))
         return np.array(rows)
 
     def under(row, guesses):
@@ -265,36 +248,29 @@ def one_round(x: tuple[int, ...], record: Record, rule: SettingRule, toy: str, K
     def make_guesses(x, k, rng):
         return rule.propose(x, k, rng, draft, under)
 
-    n_left = len(X) + N_NEW - len(x)
-    done = speculative_step(list(x), n_left, rng, target, K, make_guesses)
-    # `cut` returns the tokens that become text; `keep` makes the record from the uncut round
+    done = speculative_step(x, n_left, rng, target_rows, K, make_guesses)
+    # `keep` makes the record from the uncut round
     is_last = len(done.ids) == n_left
-    ids = rule.cut(done.ids, rule.stop, is_last)
-    has_ended = len(ids) == n_left or any(token in rule.stop for token in ids)
-    return (*x, *ids), rule.keep(record, done), has_ended
+    return tuple(rule.cut(done.ids, rule.stop, is_last)), rule.keep(record, done)
+
+
+def setting_texts(rule: SettingRule, draft: Model, target: Model, K: int) -> dict:
+    """Return {text: p} of whole texts under a rule, enumerated round by round."""
+    def one_round(x, record, n_left):
+        return law(partial(setting_round, rule, draft, target, K, n_left, list(x), record))
+
+    texts: dict[tuple, Any] = defaultdict(int)
+    # later rounds depend on the text and on the record
+    by_record = composed_law(X, one_round, N_UNDER_SETTING, rule.stop, memory=())
+    for (text, _), p in by_record.items():
+        texts[text] += p
+    return texts
 
 
 @cache
 def enumerated_setting(name: str, toy: str, K: int) -> Found:
-    """Return the distribution of whole texts under a rule, enumerated round by round."""
+    """Return the distribution of whole texts under a rule, and the right one."""
     rule = SETTING_OF_NAME[name]
-    texts: dict[tuple, Any] = defaultdict(int)
-    unfinished: dict[tuple, Any] = {(X, ()): 1}  # {(text, record): probability}
-    while unfinished:
-        longer: dict[tuple, Any] = defaultdict(int)
-        for (x, record), p in unfinished.items():
-            # later rounds depend on the text and the record, so both are the key
-            outcomes = law(partial(one_round, x, record, rule, toy, K))
-            for (text, next_record, has_ended), p_round in outcomes.items():
-                if has_ended:
-                    texts[text] += p * p_round
-                else:
-                    longer[text, next_record] += p * p_round
-        unfinished = longer
-
-    # the right distribution: the setting is given all new tokens before each row
-    def target(ids, n_last=1):  # one row, because text_law calls it with n_last = 1
-        new_tokens = tuple(ids[len(X) :])
-        return [row_under(rule.setting, toy, ids[-1], new_tokens)]
-
-    return Found(toy, K, texts, text_law(X, target, N_NEW, rule.stop))
+    draft, target = TOYS[toy]
+    wanted = text_law(X, under(rule.setting, target, len(X)), N_UNDER_SETTING, rule.stop)
+    return Found(toy, K, setting_texts(rule, draft, target, K), wanted)
