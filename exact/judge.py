@@ -387,19 +387,23 @@ def print_judgement(judged: Judged, file: str, tolerance: float, temperature: fl
     """Print the judgement; return the exit status, 0 if the distribution is the target's."""
     print_toys(judged)
     findings: list[Found] = []
+
+    def wrong_findings():
+        return [found for found in findings if not is_right(found, tolerance)]
+
     try:
         print_findings(judged, tolerance, with_all, findings)
+        if wrong := wrong_findings():
+            for remark in remarks(judged, wrong, file, max(tolerance, ROUNDING), temperature):
+                print(f"  {remark}")
     except (Exception, SystemExit) as error:
         # what is known to be wrong stays wrong if the rule fails on a later toy
-        if all(is_right(found, tolerance) for found in findings):
+        if not wrong_findings():
             raise
         print(sentence(error, Path(file)))
     if with_all:
         print(f"\nDistance from the target's distribution:\n\n{table_of_findings(findings)}\n")
-    wrong = [found for found in findings if not is_right(found, tolerance)]
-    if wrong:
-        for remark in remarks(judged, wrong, file, max(tolerance, ROUNDING), temperature):
-            print(f"  {remark}")
+    if wrong_findings():
         return 1
     whose = "the target's"
     if temperature == 0:
