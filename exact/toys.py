@@ -30,7 +30,7 @@ TENTHS = {
     "C": (["640", "055", "307"], ["208", "550", "046"]),  # with zeros
 }
 # the rows of the judge's toy D, which depend on the whole text: see by_text
-D_TENTHS = (["190", "523", "019", "271", "640", "406", "055"],
+D_TENTHS = (["190", "343", "019", "271", "640", "406", "055"],
             ["703", "361", "505", "118", "370", "073", "226"])
 N_UNDER_SETTING = 4  # new tokens of a text under a setting
 

@@ -12,6 +12,7 @@ import pytest
 
 from exact import judge
 from exact.law import GENERATORS
+from exact.rules.register import RULES, rule_step
 from sampling import sample
 from speculative import draft_and_verify
 from tests.commands import DEFAULT_CTRL_C, outcome, refusal, until
@@ -167,6 +168,72 @@ def test_of_a_decoders_file_the_test_of_its_entry_is_judged(said):
     assert status == 0 and first == ("The test of DECODER is judged, block_verify; how the decoder "
                                      "makes its guesses is not.")
     assert said(f"{entry}\n{VERIFY}return [0]\nDECODER = DECODER._replace(test=verify)")[0] == 1
+
+
+# ---- steps, which may read a wrong history
+
+HISTORY = """
+import numpy as np
+from functools import partial
+from speculative import guess, speculative_step
+
+old = []  # what a cache keeps from earlier rounds
+
+def read(x, guesses):
+    {read}
+
+def step(x, n_left, rng, draft, target, K):
+    if len(x) == 1:
+        old.clear()
+    def rows(ids, n_last):
+        ends = range(len(ids) - n_last + 1, len(ids) + 1)
+        return np.array([target(read(x, ids[len(x) : end]), 1)[-1] for end in ends])
+    done = speculative_step(x, n_left, rng, rows, K, partial(guess, draft=draft))
+    old.extend(done.guesses[done.n_accepted :])
+    return done
+"""
+
+
+def distances(out, toy):
+    """Return the three cells of a toy in the table of --all."""
+    table = out.split("distribution:\n\n")[1]
+    (cells,) = re.findall(rf"^\| {toy} \| (.*) \|$", table, re.M)
+    return cells.split(" | ")
+
+
+@pytest.mark.parametrize("read, least_K", [
+    ("return x + guesses", None),
+    ("return (x + guesses)[1:] or [0]", 1),  # a lost prefix
+    ("return x + [0] * (len(x) > 1) + guesses", 1),  # a wrong position after the first round
+    ("return x + guesses[1:]", 1),
+    ("return x + old + guesses", 1),  # rejected guesses stay in the cache
+    ("return x + guesses[::-1]", 2),  # the order of guesses
+    ("return (x + guesses)[-2:]", 2)])
+def test_a_step_that_reads_a_wrong_history_is_not_exact(said, read, least_K):
+    """Rows that depend on the last token alone would not show most of these."""
+    status, out = said(HISTORY.format(read=read), with_all=True)
+    is_exact = [cell == "0" for cell in distances(out, "D")]
+    assert status == (least_K is not None)
+    assert is_exact == [least_K is None or K < least_K for K in (1, 2, 3)]
+
+
+def test_a_tree_whose_nodes_see_their_siblings_is_not_exact_for_any_K(said):
+    text = file_text("docs/tree_step.py").replace(
+        "return [sample(p_target[0], rng)]", "return verify_tree(tree, None, p_target, rng)")
+    text = text.replace("import guess_shape", "import guess_shape, verify_tree")
+    # node i reads all nodes before it, as without a mask
+    masked = "texts = ids.texts()[-n_last:]"
+    unmasked = "texts = [ids.x + ids.tree.tokens[:i] for i in range(len(ids.tree) + 1)][-n_last:]"
+    assert masked in text and said(text)[0] == 0
+    status, out = said(text.replace(masked, unmasked), with_all=True)
+    assert status == 1 and "0" not in distances(out, "D")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_the_rows_of_steps_show_every_wrong_rule(rule):
+    """A step is given fewer toys than a test, because its whole texts are enumerated."""
+    judged = judge.Judged(partial(rule_step, rule), judge.FOR_STEP)
+    assert all(found.distance <= judge.ROUNDING for found in judge.judge(judged)) == rule.exact
 
 
 GUESS = """
