@@ -1,5 +1,6 @@
 """Test the judge: right answers pass, wrong ones are shown, what cannot be judged is refused."""
 
+import itertools
 import os
 import re
 import signal
@@ -8,16 +9,21 @@ import sys
 from functools import partial
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from exact import judge
 from exact.law import GENERATORS
-from exact.rules.register import RULES, rule_step
+from exact.rule_file import checked_verify
+from exact.rules.register import BY_NAME, RULES, enumerated_rule, rule_step
+from exact.rules.settings import SETTINGS, setting_round, setting_texts
 from sampling import sample
-from speculative import draft_and_verify
+from speculative import Round, draft_and_verify
 from tests.commands import DEFAULT_CTRL_C, outcome, refusal, until
 from tests.distributions import assert_same_law
 from tests.pages import ROOT, code, file_text
+from tests.small import can_be_exact, forms, models_of, sampling_of
+from variants import DECODERS, build
 from variants.match import match_verify
 
 RIGHT = """
@@ -158,6 +164,8 @@ def test_a_step_is_judged_where_both_are_functions(said):
     assert said(f"{RIGHT}\ndef step(x, n_left, rng, draft, target, K): return [0]")[0] == 1
     assert said(f"{STEP}\n{VERIFY}return [0]")[0] == 0
     assert said(f"{RIGHT}\nstep = None")[0] == 0
+    # a helper beside a step may have any arguments
+    assert said(f"{STEP}\ndef verify(tree): pass")[0] == 0
 
 
 def test_of_a_decoders_file_the_test_of_its_entry_is_judged(said):
@@ -236,6 +244,182 @@ def test_the_rows_of_steps_show_every_wrong_rule(rule):
     assert all(found.distance <= judge.ROUNDING for found in judge.judge(judged)) == rule.exact
 
 
+@pytest.mark.parametrize("name", [name for name in DECODERS if can_be_exact(name)])
+def test_every_exact_decoder_is_exact_as_a_step(name, heads):
+    """On the toy whose rows depend on the whole text; a decoder is made anew for each text."""
+    steps = []
+    folder = heads(3, 3)
+
+    def step(x, n_left, rng, draft, target, K):
+        if len(x) == 1:
+            models = models_of((draft, target), sampling_of(name), folder)
+            steps[:] = [build(name, models, forms(name)[0])]
+        return steps[0](x, n_left, rng)
+
+    toy = judge.D.at_temperature_0() if DECODERS[name].greedy else judge.D
+    judged = judge.judged_step(step)
+    assert_same_law(judged.texts(toy, 2), judged.wanted(toy, 2))
+
+
+# ---- settings of the user's engine
+
+BIASED = """
+from functools import partial
+import numpy as np
+from speculative import guess, speculative_step
+
+{names}
+
+def step(x, n_left, rng, draft, target, K):
+    def rows(ids, n_last):
+        weights = []
+        for i, row in enumerate(target(ids, n_last)):
+            tokens = ids[1 : len(ids) - n_last + 1 + i]  # the new tokens before this row
+            is_bonus = i == n_last - 1
+            weights.append({weights})
+        return np.array([row / row.sum() for row in weights])
+    done = speculative_step(x, n_left, rng, rows, K, partial(guess, draft=draft))
+    return done.ids{cut}
+"""
+BIAS = "setting = lambda row, new_tokens: row * [1, 2, .5]"
+LENGTH = "setting = lambda row, new_tokens: row * [1, 1, len(new_tokens) >= 2]"
+UP_TO_STOP = "[: done.ids.index(2) + 1 if 2 in done.ids else None]"
+
+
+@pytest.mark.parametrize("names, weights, cut, status", [
+    (BIAS, "setting(row, tokens)", "", 0),
+    (BIAS, "setting(row, tokens) if is_bonus else row", "", 1),  # the bonus row only
+    (LENGTH, "setting(row, tokens)", "", 0),
+    (LENGTH, "setting(row, tokens[:-1])", "", 1),  # a minimum length, one row off
+    ("STOP = 2", "row", UP_TO_STOP, 0),
+    ("STOP = [2]", "row", UP_TO_STOP, 0),
+    # a stop that is looked for only at the end of a batch
+    ("STOP = 2", "row", "", 1),
+    (LENGTH + "; STOP = 2", "setting(row, tokens)", UP_TO_STOP, 0)])
+def test_a_step_is_compared_with_the_target_under_the_files_setting(said, names, weights, cut,
+                                                                    status):
+    found, out = said(BIASED.format(names=names, weights=weights, cut=cut))
+    assert found == status
+    assert ("The distribution is the target's under the file's setting" in out) == (status == 0)
+
+
+@pytest.mark.parametrize("rule", SETTINGS, ids=lambda rule: rule.name)
+def test_the_rules_about_settings_are_judged_as_they_are_enumerated_round_by_round(rule):
+    """As a step that keeps its record; here rows depend on the whole text."""
+    records = [()]
+
+    def step(x, n_left, rng, draft, target, K):
+        record = () if len(x) == 1 else records[0]
+        ids, records[0] = setting_round(rule, draft, target, K, n_left, x, record, rng)
+        return Round([*ids], [], [], None, n_accepted=0)
+
+    judged = judge.judged_step(step, rule.setting, rule.stop)
+    found = judged.found("D", 1)
+    assert_same_law(found.texts, setting_texts(rule, *judge.D, 1))
+    assert (found.distance <= judge.ROUNDING) == rule.exact
+
+
+@pytest.mark.parametrize("names, message", [
+    (f"{RIGHT}\n{BIAS}", "setting and STOP say what a step does"),
+    (f"{RIGHT}\nSTOP = 2", "setting and STOP say what a step does"),
+    (f"{STEP}\nSTOP = 'x'", "need STOP to be a sequence of token ids"),
+    (f"{STEP}\nsetting = lambda row: row", r"need setting\(row, new_tokens\), got setting\(row\)"),
+    (BIAS, "need a function verify, guess or step")])
+def test_a_setting_without_a_step_is_refused(said, names, message):
+    status, out = said(names)
+    assert status == 2 and re.search(message, out.splitlines()[-1])
+
+
+# ---- greedy verifiers
+
+GREEDY = """
+def verify(guesses, p_draft, p_target, rng):
+    tokens = [int(row.argmax()) for row in p_target]
+    n = 0
+    while n < len(guesses) and guesses[n] == tokens[{t}]:
+        n += 1
+    return tokens[: n + 1]
+"""
+
+
+def test_a_greedy_test_is_judged_at_temperature_0(said):
+    status, out = said(GREEDY.format(t="n"))
+    argmax = BY_NAME["match with the target's best token, at any temperature"]
+    assert status == 1 and f"the same figures as: {argmax.name} (docs/wild.md)" in out
+    assert "it draws no random number, so it can be right for greedy decoding only: " in out
+    assert out.endswith("answer.py --temperature 0\n")
+    status, out = said(GREEDY.format(t="n"), temperature=0)
+    assert status == 0 and "The distribution is the target's at temperature 0 for K" in out
+    assert said(GREEDY.format(t="n - 1"), temperature=0)[0] == 1
+    # a test that is right at all temperatures is right at this one, and draws
+    assert said(RIGHT, temperature=0)[0] == 0
+    assert "it draws" not in said(RIGHT.replace(RESIDUAL, "p_target[t]"))[1]
+    assert said(RIGHT.replace(RATIO, "1"), temperature=0)[0] == 1
+
+
+def test_a_greedy_step_is_judged_at_temperature_0(said):
+    text = STEP.replace("sample(target(x + ids)[0], rng)", "int(target(x + ids)[0].argmax())")
+    status, out = said(text)
+    assert status == 1 and "it draws no random number" in out and said(text, temperature=0)[0] == 0
+
+
+# ---- names of wrong rules
+
+def test_the_registers_rules_are_told_apart_by_the_cases_of_the_judge():
+    """Each pair of wrong rules differs on one of the cases, or in no case at all."""
+    texts = {rule.name: [enumerated_rule(rule.name, *case).texts for case in
+                         judge.CASES_OF_RULES] for rule in RULES if not rule.exact}
+    for a, b in itertools.combinations(texts, 2):
+        if texts[a] == texts[b]:
+            assert all(enumerated_rule(a, toy, 3).texts == enumerated_rule(b, toy, 3).texts
+                       for toy in "ABC"), (a, b)
+
+
+def test_a_rule_that_the_register_does_not_have_gets_no_name(said):
+    assert "figures" not in said(SLIGHTLY_WRONG)[1]
+    # wrong on extreme rows alone: on the register's toys it writes the target's texts
+    certain = RIGHT.replace(RATIO, f"1 if p_draft[t][token] == 1 else {RATIO}")
+    status, out = said(certain)
+    assert status == 1 and "toy extreme" in out and "figures" not in out
+
+
+# ---- the imports of a file
+
+PACKAGE = {
+    "verifier.py": "from mypkg.verify import verify",
+    "mypkg/__init__.py": "",
+    "mypkg/verify.py": "import engines, helper, rules, toys, utils\n"
+                       "from mypkg.inner import RIGHT_ROW\n"
+                       "assert {'here'} == {m.WHERE for m in (engines, helper, rules, toys, utils)}"
+                       + RIGHT.replace(RESIDUAL, f"({RESIDUAL} if RIGHT_ROW else p_target[t])"),
+    "mypkg/inner.py": "RIGHT_ROW = True",
+    **{f"{name}.py": "WHERE = 'here'" for name in ("engines", "helper", "rules", "toys", "utils")}}
+
+
+@pytest.fixture
+def package(tmp_path):
+    for name, text in PACKAGE.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_verifier_may_live_in_a_package_with_modules_that_have_names_of_ours(package, is_right,
+                                                                               capfd):
+    (package / "mypkg/inner.py").write_text(f"RIGHT_ROW = {is_right}", encoding="utf-8")
+    assert judge.main([str(package / "verifier.py")]) == (not is_right)
+
+
+def test_a_hidden_generator_of_the_package_is_named(package, capfd):
+    (package / "helper.py").write_text("from random import random\nWHERE = 'here'\n"
+                                       "def flip(): return random() < .5", encoding="utf-8")
+    text = PACKAGE["mypkg/verify.py"].replace("    for t", "    helper.flip()\n    for t")
+    (package / "mypkg/verify.py").write_text(text, encoding="utf-8")
+    assert judge.main([str(package / "verifier.py")]) == 2
+    assert "random has a hidden generator" in capfd.readouterr().out
+
+
 GUESS = """
 import numpy as np
 from sampling import {imports}
@@ -276,6 +460,12 @@ def test_an_error_on_a_later_toy_leaves_a_wrong_rule_wrong(said):
     assert "answer.py" in out and re.search(r"^\| C \| \S+ \| - \| - \|$", out, re.M)
 
 
+def test_a_test_may_change_its_list_of_guesses():
+    taken = checked_verify(lambda guesses, p_draft, p_target, rng: [guesses.pop(), 0][:1])
+    guesses = [1, 2]
+    assert taken(guesses, None, np.zeros((3, 3)), None) == [2] and guesses == [1, 2]
+
+
 def test_a_uniform_that_is_printed_shows_what_is_known_of_it(said):
     text = VERIFY + "\n    u = rng.random(); u < 0.25; print(u); return 'x'"
     assert "u in [0, 0.25)" in said(text)[1]
@@ -311,6 +501,8 @@ def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status):
     (VERIFY + "return g", r"need a list of 1 token of 0 .. 2, got \[\] \(called without guesses"),
     (VERIFY + "return [0] if q[0, g[0]] else []", r"\(guesses and p_draft are lists: p_draft\[t\]"),
     ("step = 3", "need a function verify, guess or step in it, or a DECODER$"),
+    ("def guess(x, k, rng, draft): return [3] * k, [draft(x)[0]] * k",
+     r"need guesses of 0 \.\. 2, got 3$"),
     ("def verify(g, q, p): pass", r"need verify\(guesses, .*, rng\), got verify\(g, q, p\)$"),
     ("def verify(g, q, p, uniforms): pass", "for a verify over arrays: python -m exact.oracle"),
     ("DECODER = 3", "need a DECODER with a test"),
