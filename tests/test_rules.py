@@ -188,37 +188,6 @@ def test_the_distribution_round_by_round_is_that_of_the_whole_text(rule):
     assert texts == enumerated_rule(rule.name, "B", 2).texts
 
 
-@pytest.mark.parametrize("name", ["penalty: every row for the tokens before the round",
-                                  "penalty: rejected guesses stay on record",
-                                  "minimum length: counted in rounds, one mask for a round"])
-def test_a_setting_round_by_round_has_the_distribution_of_whole_texts(name):
-    """The step that `complete` calls keeps the record from round to round; one guess."""
-    rule = settings.SETTING_OF_NAME[name]
-    draft, _ = TOYS["A"]
-
-    def text(rng):
-        record = ()
-
-        def step(x, n_left, rng):
-            nonlocal record
-
-            def rows_under(ids, n_last):
-                guesses = ids[len(x) :]
-                rows = []
-                for t, last in enumerate(ids[-n_last:]):  # row t follows the token `last`
-                    before = rule.given(record, guesses, t)
-                    rows.append(settings.row_under(rule.setting, "A", last, before))
-                return np.array(rows)
-
-            done = speculative_step(x, n_left, rng, rows_under, 1, partial(guess, draft=draft))
-            record = rule.keep(record, done)
-            return done
-
-        return complete(list(X), step, settings.N_NEW, rng)
-
-    assert law(text) == enumerated_setting(name, "A", 1).texts
-
-
 # ---- distances by hand, K = 1: only the first token can be wrong, the target draws the second
 
 # q is the draft's row, p the target's
@@ -265,9 +234,9 @@ def test_masked_guesses_have_the_closed_forms_and_argmax_guesses_may_be_dropped(
     def first_token(name):  # [n_vocab]
         rule = settings.SETTING_OF_NAME[name]
         row = np.array([Fraction(0)] * 3)
-        a_round = law(partial(settings.one_round, (0, 1), (1,), rule, "A", 1))
-        for (text, _, _), probability in a_round.items():
-            row[text[2]] += probability
+        a_round = law(partial(settings.setting_round, rule, *TOYS["A"], 1, 3, [0, 1], (1,)))
+        for (ids, _), probability in a_round.items():
+            row[ids[0]] += probability
         return row
 
     both = np.minimum(p, q)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exact.law import completed, expectation, law, rounds_law, text_law
+from exact.law import completed, composed_law, expectation, law, text_law
 from sampling import warp, with_sampling
 from speculative import (
     autoregressive_sampling,
@@ -42,9 +42,12 @@ def test_speculative_sampling_has_the_targets_joint_distribution(pair, K, N):
         text = speculative_sampling([0], draft, model, N, K, rng)
         return tuple(text), len(model.calls)
 
-    one_round = partial(round_law, draft=draft, target=target)
+    def one_round(x, n_rounds, n_left):
+        ids_law = round_law(list(x), min(K, n_left - 1), draft, target)
+        return {(ids, n_rounds + 1): p for ids, p in ids_law.items()}
+
     got = law(text_and_passes)
-    assert_same_law(got, rounds_law([0], one_round, N, K))
+    assert_same_law(got, composed_law([0], one_round, N, memory=0))
     texts = defaultdict(float)
     for (text, _), p in got.items():
         texts[text] += p
