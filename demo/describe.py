@@ -7,7 +7,7 @@ def comparison_in_words(numbers: dict, decoder: str) -> str:
     """Return what main.py prints: both decoders' time and text, the table, what to try next."""
     return "\n".join([
         *text_lines(numbers["autoregressive"], "Plain decoding (target alone)"),
-        *text_lines(numbers[decoder], f"{decoder.replace('_', ' ').capitalize()} decoding",
+        *text_lines(numbers[decoder], f"{decoder} decoding",
                     is_identical=numbers.get("identical", False)),
         *table_lines(numbers, decoder), "", *note_lines(numbers, decoder),
         f"Matrix products: {numbers['product']}",
@@ -106,7 +106,7 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
     elif not numbers["exact"]:
         lines.append("This method is not exact: its text does not follow the target's "
                      "distribution.")
-    if decoder == "quantized" and not numbers["draft_in_int8"]:
+    if numbers["draft_in_int8"] is False:
         lines.append("The int8 copy is stored as floats here, so it is no faster than the "
                      "target: only Numba's product reads int8.")
     if "first_difference" in numbers:

@@ -9,10 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from gpt2 import GPT2
 from lib.checkpoints import huggingface
 from lib.pattern import KINDS, Pattern
-from lib.terminal import notify, open_flag
+from lib.terminal import notify, open_flag, try_to_write
 from lib.tokenizer import Tokenizer
 from speculative import Step
 from utils import find_folder, load_pair, read_encoder, runs_in_transformers
@@ -68,9 +67,8 @@ class Task(NamedTuple):
         # A file of the user's may guess trees, so its models read trees in any case.
         if self.own or "tree" in self.entry.needs_with(self.settings):
             from variants.shared.tree_gpt2 import tree_model
-            # Only a GPT2 is changed. Models of transformers read trees as they are.
-            draft = tree_model(draft) if isinstance(draft, GPT2) else draft
-            target = tree_model(target) if isinstance(target, GPT2) else target
+            draft = tree_model(draft) if draft else None
+            target = tree_model(target)
         return self.with_settings(draft, target)
 
     def with_settings(self, draft, target) -> Models:
@@ -195,7 +193,9 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     draft = draft_of(entry, args.settings, draft, target)
     if path := args.settings.get("memory"):
         from lib.memory import read_memory
-        read_memory(path, encoder.n_vocab)  # a bad file is an error before the run
+        # A bad file, or one that cannot be written, is an error before the run.
+        try_to_write("memory", Path(path))
+        read_memory(path, encoder.n_vocab)
     # The tokens that both models have, if the draft has a different vocabulary.
     common = getattr(draft, "common", None)
     models = [target, draft] if draft else [target]

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
+import speculative
 from sampling import with_sampling
 from speculative import Model, Step
 
@@ -223,6 +224,11 @@ class Decoder(NamedTuple):
     def flags(self):
         """Return {name: (default, Flag)}, read from the signature of `build`."""
         return flags_of(self.build)
+
+    @property
+    def is_chain(self):
+        """Return whether the guess and the test are speculative.py's: the papers' decoder."""
+        return self.guess is speculative.guess and self.test is speculative.verify
 
     def settings(self, given):
         """Return the values of all flags: given values, checked, and defaults of the others."""
