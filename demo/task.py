@@ -254,11 +254,12 @@ def tokenizer_of_folder(folder: Path, args: Namespace) -> Tokenizer | None:
     return read_encoder(folder, huggingface.read_hparams(folder)["n_vocab"], args.cut_vocab)
 
 
-def stop_tokens(names: list[str] | None, encoder: Tokenizer) -> set[int]:
+def stop_tokens(names: list[str] | None, encoder: Tokenizer, flag: str = "--stop"
+                ) -> set[int]:
     """Return the ids of --stop; without the flag, the end of text if the vocabulary has one."""
     if names is None:  # no --stop
         return encoder.end_tokens
     try:
         return {encoder.id_of(name) for name in names}
     except ValueError as error:
-        raise ValueError(f"--stop: {error}") from None
+        raise ValueError(f"{flag}: {error}") from None

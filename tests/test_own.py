@@ -135,7 +135,7 @@ def test_the_flags_of_a_file_are_those_of_its_build(file):
 
 
 def test_a_worker_of_the_survey_runs_a_file_and_can_send_its_rounds(file):
-    job = Job({"seed": [123, 0]}, [40, 50], n_left=12)
+    job = Job({}, [40, 50], n_left=12)
     rounds, ours = (survey.rounds_of_text(("--decoder", decoder, "--temperature", "1"), job)
                     for decoder in (file(RIGHT), "speculative"))
     sent = pickle.loads(pickle.dumps(rounds))
