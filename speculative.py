@@ -55,8 +55,7 @@ class Round(NamedTuple):
     @property
     def n_tested(self):
         """Return how many guesses were tested: the accepted ones, and a rejected one if any."""
-        # A round whose accepted guesses end with a stop token has no rejected guess.
-        return min(self.n_accepted + 1, len(self.guesses), len(self.ids))
+        return min(self.n_accepted + 1, len(self.guesses), len(self.ids))  # ids end at a stop
 
 
 Model = Callable[[Sequence[int], int], np.ndarray]  # (ids, n_last) -> rows

@@ -219,6 +219,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
         "exact": task.entry.is_exact(task.settings),  # None: not known
         "n_ctx": None if task.n_ctx == math.inf else task.n_ctx,  # JSON has no infinity
         "window_moved": longest_text > task.n_ctx,
+        "has_chats": getattr(task.encoder, "has_chats", False),
         "autoregressive": text_figures(task, plain),
         task.decoder: text_figures(task, fast),
         **pass_figures(plain, fast),

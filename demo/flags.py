@@ -203,6 +203,12 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     for name in own:
         delattr(args, name)
     args.entry = entry
+    args.given = flags_given(words)
+    # The default draft is made for the default target. A decoder that can do without a draft
+    # does so with any other target, unless a draft is given.
+    is_default_pair = args.target_model_size == parser.get_default("target_model_size")
+    if entry.without_draft and not is_default_pair and "draft_model_size" not in args.given:
+        own = entry.without_draft | own
     args.settings = entry.settings(own)
     args.sampling = {name: getattr(args, name) for name in SAMPLING}
     check_sampling(**args.sampling)
@@ -211,7 +217,7 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
         from demo.page import check_page_path  # only a run with a page needs it
 
         check_page_path(args.trace)
-    check_flags(args, entry, flags_given(words))
+    check_flags(args, entry, args.given)
     args.grammar = grammar_of_flags(args)
     return args
 
@@ -295,7 +301,7 @@ def settings_for_json(args: Namespace) -> dict:
     """Return the flags that decide the text or its speed, with the decoder's own flags."""
     # Prompts, files and the way a text is shown are not settings.
     hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings", "grammar",
-              "entry"}
+              "entry", "given"}
     # A pattern is shown only if it is given.
     hidden |= {kind for kind in pattern.KINDS if getattr(args, kind) is None}
     if not args.entry.needs_draft(args.settings):

@@ -273,19 +273,21 @@ def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
     return record
 
 
-def ends_at_dead_end(step: Step, job: Job, encoder: Tokenizer) -> Step:
-    """Return the step that ends a text where its pattern cannot go on.
+def ends_at_dead_end(step: Step, job: Job, encoder: Tokenizer, bar: tqdm) -> Step:
+    """Return the step that ends a text where its pattern cannot go on, and counts its tokens.
 
     The job's record is then an error record, so the token that ends the text is not in it.
     """
     def step_or_end(x, n_left, rng):
         try:
-            return step(x, n_left, rng)
+            result = step(x, n_left, rng)
         except pattern.DeadEnd as why:
             # The end of text stops `generate`. An error would stop the other texts too.
             job.head["error"] = str(why)
             end = [encoder.end_of_text]
             return Round(end, guesses=[], p_draft=[], p_target=[], n_accepted=0)
+        bar.update(len(result.ids))
+        return result
 
     return step_or_end
 
@@ -311,26 +313,29 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     draft = batch_model(task.new_draft(), turn=0) if task.new_draft else None
     target = batch_model(task.new_target(), turn=1)
 
-    def text_of(job):
+    def text_of(bar, job):
         """Return the (x, n_left, rng, new_step, stop) that generate_batch takes."""
         own_task = job.task(task)
         rng = np.random.default_rng(own_task.seed)
         new_step = lambda: ends_at_dead_end(
-            own_task.step(own_task.with_settings(draft, target)), job, own_task.encoder)
+            own_task.step(own_task.with_settings(draft, target)), job, own_task.encoder, bar)
         return job.x, job.n_left, rng, new_step, own_task.stop
 
     # new_step=None, because each text brings its own new_step.
     texts_of = partial(generate_batch, new_step=None, batch=args.batch or 8)
     # A trial text of two tokens: an error of the decoder comes before --out is opened.
     trial = Job({}, x=[0], n_left=min(2, task.n_ctx - 1), grammar=task.grammar)
-    list(texts_of([text_of(trial)]))
+    list(texts_of([text_of(tqdm(disable=True), trial)]))
 
     def write_texts(jobs):
         """Yield (job, rounds) in the order of the jobs."""
         # The batch reads several jobs before it yields the first text. tee keeps the jobs that
         # the batch has read and whose texts are not finished.
         jobs_of_texts, jobs_to_begin = tee(jobs)
-        return zip(jobs_of_texts, texts_of(map(text_of, jobs_to_begin)))
+        # The first texts may end after minutes, so a second bar on a terminal counts tokens.
+        with tqdm(unit="token", leave=False, disable=None, position=1) as bar:
+            texts = texts_of(map(partial(text_of, bar), jobs_to_begin))
+            yield from zip(jobs_of_texts, texts)
 
     return write_texts
 

@@ -233,11 +233,14 @@ def check_without_weights(args: Namespace, folder: Path) -> None:
 
 
 def check_backend(args: Namespace, folders: list[Path]) -> None:
-    """Raise ValueError if NumPy or CuPy is chosen, but transformers runs all models."""
-    is_chosen = args.backend in ("numpy", "cupy")  # numba, the default, need not be chosen
-    if is_chosen and all(runs_in_transformers(folder, args.backend) for folder in folders):
+    """Note in `args` if transformers runs all models; ValueError if a given one runs none."""
+    if args.backend == "transformers" or not all(
+            runs_in_transformers(folder, args.backend) for folder in folders):
+        return
+    if "backend" in args.given:
         raise ValueError(f"--backend {args.backend} does not apply to {folders[0]}, because "
                          "transformers runs this model: leave out --backend")
+    args.backend = "transformers"  # as --json and the records show it
 
 
 def tokenizer_of_folder(folder: Path, args: Namespace) -> Tokenizer | None:

@@ -4,6 +4,7 @@
     draft     the same, but after 3 it says 0; its second best is t + 5; a pass takes 1 second
 """
 
+import shlex
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from demo.compare import (
     timed,
 )
 from demo.costs import SECONDS, measure_costs
-from demo.describe import comparison_in_words, table_lines
+from demo.describe import comparison_in_words, judge_command, next_step, table_lines
 from demo.flags import parse_args
 from demo.task import Task, load_task
 from lib.prefix import common_prefix
@@ -174,10 +175,10 @@ def test_without_a_draft_and_without_tokens_nothing_is_counted(clock):
     got = run_figures(clock, K=3, N=0)
     assert_figures(got, accepted=0, tested=0, acceptance=None, target_passes=0,
                    reading_passes=0, tokens_per_target_pass=None, rows_per_target_pass=None)
-    assert TOO_SHORT in comparison_in_words(got, "speculative")
+    assert TOO_SHORT in comparison_in_words(got, parse_args([]))
     got = run_figures(clock, "lookup", N=4)
     assert_figures(got, draft_ms=None, target_passes=4, tested=0)
-    assert "accepted" not in comparison_in_words(got, "lookup")
+    assert "accepted" not in comparison_in_words(got, parse_args(["--decoder", "lookup"]))
 
 
 # ---- what is counted of other decoders
@@ -228,7 +229,7 @@ def test_the_prompt_that_eagles_head_reads_is_not_a_pass_of_many_rows():
     assert got["reading_passes"] == 1 and got["rows_per_target_pass"] <= 5
     assert got["target_passes"] == sum(got["rounds_by_accepted"])
     assert got["tokens_per_target_pass"] == 12 / got["target_passes"]
-    said = comparison_in_words(got, "eagle")
+    said = comparison_in_words(got, parse_args(["--decoder", "eagle"]))
     assert f" {got['target_passes']} + 1 to read the prompt\n" in said
 
 
@@ -267,7 +268,7 @@ def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
 
     monkeypatch.setattr(demo.compare, "decoded_run", made_run)
     got = run_figures(clock)
-    printed = comparison_in_words(got, "speculative")
+    printed = comparison_in_words(got, parse_args([]))
     assert f"\nTry: {advice}" in printed
     if speedup is None:
         assert_figures(got, speedup_measured=None, speedup_predicted=None)
@@ -276,6 +277,43 @@ def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
         assert got["speedup_measured"] == approx(speedup)
         assert got["speedup_predicted"] is not None
         assert f"\nspeed-up                 1.00   {speedup:.2f}  (theory, " in printed
+
+
+@pytest.mark.parametrize("flags, speedup, tip", [
+    ("", 2.0, "--trace run.html --temperature 1, and open run.html"),
+    ("--temperature 1", 2.0, "--trace run.html, and open run.html"),
+    ("--decoder big_little", 2.0, "--trace run.html, and open run.html"),  # greedy
+    ("--trace run.html", 2.0, "python -m tools.will_it_pay, which measures more texts"),
+    ("", 0.5, "python -m tools.will_it_pay, because this was slower than plain decoding"),
+    ("--target ./m --draft 'a b' --models_dir d --temperature 0.5 --decoder block", 0.5,
+     "python -m tools.will_it_pay --target ./m --draft 'a b' --models_dir d --decoder block "
+     "--temperature 0.5, because this was slower than plain decoding")])
+def test_the_tip_keeps_the_runs_flags_and_is_nothing_that_was_done(
+        flags, speedup, tip, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    args = parse_args(shlex.split(flags))
+    assert next_step({"speedup_measured": speedup}, args) == tip
+
+
+@pytest.mark.parametrize("flags, command", [
+    ("", "python -m exact.judge 'my rule.py'"),
+    ("--temperature 1", "python -m exact.judge 'my rule.py'"),
+    ("--temperature 0", "python -m exact.judge 'my rule.py' --temperature 0")])
+def test_the_judges_command_has_the_temperature_0_that_was_given(flags, command):
+    args = parse_args(shlex.split(flags))
+    args.decoder = "my rule.py"
+    assert judge_command(args) == command
+
+
+def test_a_target_that_ends_at_once_is_named_with_the_way_to_chat(clock):
+    """The stop token 3 is the first token of both texts."""
+    got = run_figures(clock, stop={3})
+    ended = "The target ended its text after 1 token (end of text)."
+    said = comparison_in_words(got, parse_args([]))
+    assert ended in said and "messages" not in said
+    assert '{"messages": [{' in comparison_in_words(got | {"has_chats": True}, parse_args([]))
+    assert ended not in comparison_in_words(got, parse_args(["--stop", "a"]))  # as was asked
+    assert ended not in comparison_in_words(run_figures(clock, N=1), parse_args([]))
 
 
 # ---- costs
@@ -330,7 +368,7 @@ def test_the_seconds_of_measuring_are_counted_and_shown(clock, monkeypatch):
     rows = passes * got["rows_per_target_pass"]
     decoding = 10 * passes + rows + (rows - passes)  # all rows but one a pass are for guesses
     assert got["speculative"]["time_s"] == measuring + decoding
-    printed = comparison_in_words(got, "speculative")
+    printed = comparison_in_words(got, parse_args([]))
     assert f"of which measuring          -   {measuring:.2f} s" in printed
 
 

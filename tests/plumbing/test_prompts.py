@@ -1,6 +1,8 @@
 """main.py --prompts and tools/survey.py: files that are written, interrupted and resumed."""
 
 import codecs
+import contextlib
+import io
 import json
 import os
 import signal
@@ -304,6 +306,22 @@ def test_short_contexts_no_new_tokens_and_other_newlines(run):
     assert run("--n_tokens_to_generate", 0, "--out", "none")[0] == 0
     record = json.loads(Path("none").read_text("utf-8").splitlines()[0])
     assert (record["text"], record["ids"], record["tokens_per_pass"]) == ("a" * 30, [], None)
+
+
+class Terminal(io.StringIO):
+    """Standard error that is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_shows_how_many_texts_and_tokens_there_are(flags, whole):
+    """`whole` had no terminal, and nothing on standard error."""
+    os.remove("out")
+    with contextlib.redirect_stderr(Terminal()) as terminal:
+        assert main.main(flags) == 3
+    shown = terminal.getvalue()
+    assert "0token" in shown and "0text" in shown and out_bytes() == whole
 
 
 def test_a_record_is_in_the_file_before_the_next_text_is_written(tmp_path):

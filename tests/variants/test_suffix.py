@@ -18,6 +18,7 @@ from tests.commands import json_of_run, refusal
 from tests.distributions import Scripted
 from tests.small import of_probabilities
 from tests.toys import count_up, counted, mapped, toy
+from utils import MODELS_DIR
 from variants.suffix import DECODER, Counts, best_guess
 
 one_text = st.lists(st.integers(0, 2), min_size=1, max_size=14)
@@ -213,6 +214,22 @@ def test_a_broken_or_different_file_is_named_and_left_as_it_is(line, tmp_path):
         with pytest.raises(ValueError, match=message):
             use()
     assert path.read_bytes() == before
+
+
+def test_without_a_draft_of_its_own_a_target_has_none(tmp_path):
+    """The default draft is the bundled target's."""
+    (tmp_path / "mine").symlink_to(MODELS_DIR / "tales-large")
+    flags = ("--decoder", "suffix", "--n_tokens_to_generate", 8, "--models_dir", tmp_path)
+    mine = ("--target", "mine")
+    got = json_of_run(*flags, *mine)  # tales-small is not in this folder
+    assert got["settings"]["sure"] == 0 and "draft_model_size" not in got["settings"]
+    (tmp_path / "tales-small").symlink_to(MODELS_DIR / "tales-small")
+    for words in (["--draft", "tales-small"], ["--sure", 3]):
+        got = json_of_run(*flags, *mine, *words)
+        assert got["settings"]["draft_model_size"] == "tales-small"
+        assert got["settings"]["sure"] == 3
+    assert "--K does not apply with --sure 0" in refusal(main.main, *flags, *mine, "--K", 4)
+    assert json_of_run("--decoder", "suffix", "--n_tokens_to_generate", 1)["settings"]["sure"] == 3
 
 
 FLAGS = ("--decoder", "suffix", "--n_tokens_to_generate", 18, "--memory")

@@ -280,7 +280,14 @@ def test_a_tokenizer_may_have_more_tokens_than_its_model_has_rows(folders, tmp_p
     assert re.fullmatch("One day[a-c]{1,20}", text.removesuffix("<|endoftext|>"))
 
 
-@pytest.mark.parametrize("backend", ["numpy", "cupy"])
+def test_the_settings_name_the_library_that_ran_all_models(folders):
+    for flags, backend in ((["--target", folders["qwen3"]], "numba"),
+                           (["--target", folders["qwen3"], "--draft", folders["llama"]],
+                            "transformers"), ([], "numba")):
+        assert json_of(*SHORT, *flags)["settings"]["backend"] == backend
+
+
+@pytest.mark.parametrize("backend", ["numba", "numpy", "cupy"])
 def test_a_backend_that_runs_neither_model_is_refused(folders, backend):
     """A draft that is a GPT-2 runs with it."""
     flags = (*SHORT, "--backend", backend, "--target_model_size", folders["qwen3"])
