@@ -50,6 +50,7 @@ def run(program, args, all_figures, paragraphs, requirements="requirements.txt",
         # A file that cannot be written is an error before the measurement, which may take long.
         if page_of and args.out:
             check_page_path(args.out, "out")
+            try_to_write("out", args.out)
         if args.show:
             figures = read_json_flag("show", args.show)
             parts = shown_paragraphs(figures, args, paragraphs)
