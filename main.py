@@ -70,7 +70,7 @@ def continue_prompt(args: Namespace) -> None:
     if path := args.settings.get("memory"):
         from lib.memory import remember
         remember(path, task.x + numbers[args.decoder]["ids"], task.encoder.n_vocab)
-    text = json.dumps(numbers) if args.json else comparison_in_words(numbers, args.decoder)
+    text = json.dumps(numbers) if args.json else comparison_in_words(numbers, args)
     print_safely(text, sys.stdout)
     if args.trace:
         from demo.page import raced_run, save_page

@@ -50,12 +50,12 @@ class Round(NamedTuple):
     guesses: Guesses  # all k guesses, the rejected ones too
     p_draft: Rows  # k rows; guess t was sampled from row t
     p_target: Rows  # [k + 1, n_vocab]; row t is the target's distribution at guess t's position
-    n_accepted: int  # guesses that the test accepted; a stop token may still cut some off
+    n_accepted: int  # guesses that the test accepted; after `generate`, those in the text
 
     @property
     def n_tested(self):
         """Return how many guesses were tested: the accepted ones, and a rejected one if any."""
-        return min(self.n_accepted + 1, len(self.guesses))
+        return min(self.n_accepted + 1, len(self.guesses), len(self.ids))  # ids end at a stop
 
 
 Model = Callable[[Sequence[int], int], np.ndarray]  # (ids, n_last) -> rows
@@ -150,7 +150,8 @@ def generate(x: list[int], step: Step, N: int, rng: HasRandom,
         n_left = end - len(x)
         result = step(x, n_left, rng)
         check_length(result.ids, n_left)
-        result = result._replace(ids=up_to_stop(result.ids, stop))
+        ids = up_to_stop(result.ids, stop)
+        result = result._replace(ids=ids, n_accepted=min(result.n_accepted, len(ids)))
         # Erratum: Chen et al. (2023) Alg. 2, read literally, increases n after each accepted
         # guess and then reads guess t at n + t, so it would skip positions. Here n is len(x),
         # which grows only after the test.

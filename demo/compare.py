@@ -219,6 +219,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
         "exact": task.entry.is_exact(task.settings),  # None: not known
         "n_ctx": None if task.n_ctx == math.inf else task.n_ctx,  # JSON has no infinity
         "window_moved": longest_text > task.n_ctx,
+        "has_chats": getattr(task.encoder, "has_chats", False),
         "autoregressive": text_figures(task, plain),
         task.decoder: text_figures(task, fast),
         **pass_figures(plain, fast),
@@ -236,10 +237,10 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     return numbers
 
 
-def is_draft_in_int8(task: Task, run: Run) -> bool:
-    """Return whether the decoder made its draft from the target, and stored it in int8."""
+def is_draft_in_int8(task: Task, run: Run) -> bool | None:
+    """Return whether the draft that a decoder made from the target is in int8; None without."""
     if not task.entry.make_draft or not run.draft:
-        return False
+        return None
     return isinstance(run.draft.params["wte"], Int8)
 
 
@@ -334,9 +335,9 @@ def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) ->
     The theorem leaves out all that is not a pass: sampling, the test, and Python's loop.
     Returns None if it does not apply.
     """
-    is_papers = task.decoder in ("speculative", "quantized")
+    has_one_K = isinstance(task.settings.get("K"), int)  # K may be "auto"
     # The theorem is for one K, and a pattern forces tokens without a pass.
-    if not is_papers or task.settings["K"] == "auto" or task.grammar:
+    if not task.entry.is_chain or not has_one_K or task.grammar:
         return None
     # The prediction is shown next to a measured speed-up only.
     if alpha is None or measured_speedup(plain, fast) is None:

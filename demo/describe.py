@@ -1,17 +1,21 @@
 """Write a comparison as text for people: the two texts, then a table of their costs."""
 
+import shlex
+from argparse import Namespace
+
 from demo.compare import SHORTEST
 
 
-def comparison_in_words(numbers: dict, decoder: str) -> str:
+def comparison_in_words(numbers: dict, args: Namespace) -> str:
     """Return what main.py prints: both decoders' time and text, the table, what to try next."""
+    decoder = args.decoder
     return "\n".join([
         *text_lines(numbers["autoregressive"], "Plain decoding (target alone)"),
-        *text_lines(numbers[decoder], f"{decoder.replace('_', ' ').capitalize()} decoding",
+        *text_lines(numbers[decoder], f"{decoder} decoding",
                     is_identical=numbers.get("identical", False)),
-        *table_lines(numbers, decoder), "", *note_lines(numbers, decoder),
+        *table_lines(numbers, decoder), "", *note_lines(numbers, args),
         f"Matrix products: {numbers['product']}",
-        f"Try: {next_step(numbers)}"])
+        f"Try: {next_step(numbers, args)}"])
 
 
 def text_lines(run: dict, title: str, is_identical: bool = False) -> list[str]:
@@ -82,9 +86,10 @@ def rounds_in_words(n_rounds: list[int]) -> str:
     return f"{mean:.2f}  ({', '.join(counts)})"
 
 
-def note_lines(numbers: dict, decoder: str) -> list[str]:
+def note_lines(numbers: dict, args: Namespace) -> list[str]:
     """Return notes about this run."""
-    lines = []
+    decoder = args.decoder
+    lines = end_lines(numbers, args)
     n_ctx = numbers["n_ctx"]
     both = (numbers["autoregressive"], numbers[decoder])
     # The number of new tokens of each run that filled the context.
@@ -102,11 +107,11 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
         lines.append(pattern_line(numbers["fits_pattern"], numbers[decoder]["ended_by"]))
     if numbers["exact"] is None:
         lines.append(f"No run shows whether {decoder} is exact. The judge enumerates it: "
-                     f"python -m exact.judge {decoder}")
+                     f"{judge_command(args)}")
     elif not numbers["exact"]:
         lines.append("This method is not exact: its text does not follow the target's "
                      "distribution.")
-    if decoder == "quantized" and not numbers["draft_in_int8"]:
+    if numbers["draft_in_int8"] is False:
         lines.append("The int8 copy is stored as floats here, so it is no faster than the "
                      "target: only Numba's product reads int8.")
     if "first_difference" in numbers:
@@ -118,6 +123,27 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
     return lines
 
 
+def end_lines(numbers: dict, args: Namespace) -> list[str]:
+    """Return why the target's text is so short, and how to chat, if it ended by itself."""
+    plain = numbers["autoregressive"]
+    ended_at_once = plain["ended_by"] == "stop" and plain["tokens"] < SHORTEST
+    if not ended_at_once or args.stop or args.grammar:  # then the user has chosen the end
+        return []
+    tokens = "1 token" if plain["tokens"] == 1 else f"{plain['tokens']} tokens"
+    lines = [f"The target ended its text after {tokens} (end of text)."]
+    if numbers["has_chats"]:
+        lines.append('Its tokenizer has a chat template. To chat, write {"messages": [{"role": '
+                     '"user", "content": ".."}]} in a line of FILE: --prompts FILE --out OUT')
+    return lines
+
+
+def judge_command(args: Namespace) -> str:
+    """Return the command that judges the user's file, at temperature 0 if that was given."""
+    command = f"python -m exact.judge {shlex.quote(args.decoder)}"
+    is_greedy = args.temperature == 0 and "temperature" in args.given
+    return f"{command} --temperature 0" if is_greedy else command
+
+
 def pattern_line(fits: bool, ended_by: str) -> str:
     """Return whether the text fits its pattern, and why if it does not."""
     if fits:
@@ -127,9 +153,29 @@ def pattern_line(fits: bool, ended_by: str) -> str:
     return "The text does not fit the pattern yet: it was cut off. Allow more tokens."
 
 
-def next_step(numbers: dict) -> str:
-    """Return one thing to try next."""
+def next_step(numbers: dict, args: Namespace) -> str:
+    """Return one thing to try next, which the run has not done, with the run's flags."""
     speedup = numbers["speedup_measured"]
     if speedup is not None and speedup < 1:
-        return "python -m tools.will_it_pay, because this was slower than plain decoding"
-    return "--trace run.html, and open run.html"
+        return f"{pay_command(args)}, because this was slower than plain decoding"
+    if args.trace:
+        return f"{pay_command(args)}, which measures more texts"
+    # At temperature 0 all probabilities on the page are 0 or 1.
+    is_flat = args.temperature == 0 and not args.entry.greedy
+    temperature = " --temperature 1" if is_flat else ""
+    return f"--trace run.html{temperature}, and open run.html"
+
+
+def pay_command(args: Namespace) -> str:
+    """Return the command that measures the run's models, decoder and temperature."""
+    words = ["python -m tools.will_it_pay"]
+    names = {"target": "target_model_size", "draft": "draft_model_size",
+             "models_dir": "models_dir", "decoder": "decoder"}
+    for flag, name in names.items():
+        if name in args.given:
+            words.append(f"--{flag} {shlex.quote(getattr(args, name))}")
+    if args.cut_vocab:
+        words.append("--cut_vocab")
+    if args.temperature not in (0, 1):  # 0 and 1 are measured in any case
+        words.append(f"--temperature {args.temperature:g}")
+    return " ".join(words)

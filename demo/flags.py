@@ -5,6 +5,7 @@ The flags of a decoder are the parameters of its `build` (variants/registry.py),
 """
 
 import argparse
+import re
 import sys
 import textwrap
 from argparse import ArgumentParser, Namespace
@@ -66,7 +67,7 @@ def entry_of_flag(name: str) -> Decoder:
     return read_entry(Path(name))
 
 
-def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
+def make_parser(first: ArgumentParser, entry: Decoder) -> Parser:
     """Return the parser of the common flags and of one decoder's flags."""
     # The help keeps line breaks because of the examples, so the list of names must have its
     # own.
@@ -110,9 +111,9 @@ def add_model_flags(add: Callable) -> None:
     add("--draft_model_size", default="tales-small", metavar="SIZE",
         help="124M, 355M, 774M, 1558M, a folder name in --models_dir, the path of a Hugging "
         "Face folder, or owner/name on the Hugging Face hub; its vocabulary may differ from "
-        "the target's")
+        "the target's (short: --draft)")
     add("--target_model_size", default="tales-large", metavar="SIZE",
-        help="as --draft_model_size")
+        help="as --draft_model_size (short: --target)")
     add_folder_flags(add)
     add_backend_flag(add)
     add("--dtype", choices=("float32", "float64", "bfloat16", "auto"), default="float32",
@@ -160,7 +161,7 @@ def add_prompts_flags(add: Callable) -> None:
     """Add the flags of many prompts."""
     add("--prompts", metavar="FILE", help="continue every prompt in a file or in standard "
         'input (-): one per line, as text or as a JSON object with "prompt" or "messages" (a '
-        'chat), and optionally "id" or "regex"')
+        'chat), and optionally "id", "seed", "temperature", "stop" or "regex"')
     add("--out", metavar="FILE.jsonl", help="write one JSON record per prompt to this file, or "
         "to standard output (-); the same command resumes; exit status 3 if a prompt failed")
     add("--batch", type=whole, metavar="B", help="number of texts per batch (default: 8)")
@@ -187,7 +188,7 @@ def add_decoder_flags(parser: ArgumentParser, entry: Decoder) -> None:
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     """Return the checked flags; the decoder's own flags are in `settings`."""
-    words = sys.argv[1:] if argv is None else argv
+    words = [full_name(word) for word in (sys.argv[1:] if argv is None else argv)]
     # The first parser reads --decoder, which decides what other flags there are.
     first = make_first_parser()
     first_args, _ = first.parse_known_args(words)
@@ -196,12 +197,18 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     # Not parse_args, because a flag of a different decoder needs a better message.
     args, unknown = parser.parse_known_args(words)
     if unknown:
-        parser.error(why_unknown(unknown[0], entry))
+        parser.error(why_unknown(unknown[0], entry, parser))
     # argparse puts all flags into one Namespace. The decoder's own flags move to args.settings.
     own = {name: value for name, value in vars(args).items() if name in entry.flags}
     for name in own:
         delattr(args, name)
     args.entry = entry
+    args.given = flags_given(words)
+    # The default draft is made for the default target. A decoder that can do without a draft
+    # does so with any other target, unless a draft is given.
+    is_default_pair = args.target_model_size == parser.get_default("target_model_size")
+    if entry.without_draft and not is_default_pair and "draft_model_size" not in args.given:
+        own = entry.without_draft | own
     args.settings = entry.settings(own)
     args.sampling = {name: getattr(args, name) for name in SAMPLING}
     check_sampling(**args.sampling)
@@ -210,9 +217,18 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
         from demo.page import check_page_path  # only a run with a page needs it
 
         check_page_path(args.trace)
-    check_flags(args, entry, flags_given(words))
+    check_flags(args, entry, args.given)
     args.grammar = grammar_of_flags(args)
     return args
+
+
+def full_name(word: str) -> str:
+    """Return --target and --draft, as tools.will_it_pay has them, by their full names.
+
+    >>> full_name("--draft=124M"), full_name("--draft_model_size")
+    ('--draft_model_size=124M', '--draft_model_size')
+    """
+    return re.sub(r"^--(target|draft)(?=$|=)", r"--\1_model_size", word)
 
 
 def grammar_of_flags(args: Namespace) -> str | None:
@@ -240,7 +256,7 @@ def grammar_of_flags(args: Namespace) -> str | None:
     return pattern.grammar_of(kind, text)
 
 
-def why_unknown(word: str, entry: Decoder) -> str:
+def why_unknown(word: str, entry: Decoder, parser: Parser) -> str:
     """Return why a word of the command line is not a flag of this decoder."""
     name = word.partition("=")[0].removeprefix("--")
     # If the flag belongs to other decoders, the message names them.
@@ -248,7 +264,7 @@ def why_unknown(word: str, entry: Decoder) -> str:
     if users:
         return (f"--{name} does not apply to --decoder {entry.name} "
                 f"(only to {', '.join(users)})")
-    return f"unrecognized arguments: {word}; see --help"
+    return parser.why_unknown(word)
 
 
 def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
@@ -285,7 +301,7 @@ def settings_for_json(args: Namespace) -> dict:
     """Return the flags that decide the text or its speed, with the decoder's own flags."""
     # Prompts, files and the way a text is shown are not settings.
     hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings", "grammar",
-              "entry"}
+              "entry", "given"}
     # A pattern is shown only if it is given.
     hidden |= {kind for kind in pattern.KINDS if getattr(args, kind) is None}
     if not args.entry.needs_draft(args.settings):

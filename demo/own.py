@@ -58,8 +58,9 @@ def not_known(entry: Decoder, settings: dict) -> bool | None:
 
 def entry_of_functions(rule: FileRule) -> Decoder:
     """Return the entry of a file without a DECODER."""
-    make_guesses = rule.guess or speculative.guess
-    test = rule.verify or speculative.verify
+    # A step does both, so it is shown as both.
+    make_guesses = rule.step or rule.guess or speculative.guess
+    test = rule.step or rule.verify or speculative.verify
 
     def build(models: Models, K: GUESSES = 4) -> Step:
         """Return the step: the file's own, or its guess and its test."""

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import speculative
 from demo.listing import file_of, listing_of
 from demo.task import Task
 from demo.trace import text_reader
 from lib.checkpoints.files import atomic
+from lib.terminal import try_to_write
 from variants import DECODERS
 from variants.registry import Decoder
 
@@ -29,12 +29,10 @@ def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict,
     `entry` is the decoder's, if it is not registered.
     """
     entry = entry or DECODERS[settings["decoder"]]
-    # The page steps through the code of a round if it is speculative.py's.
-    is_chain = entry.guess is speculative.guess and entry.test is speculative.verify
     return {"prompt": prompt, "settings": settings, "rounds": rounds,
             "summary": run_summary(rounds),
             "code": source_lines(entry, rounds), "exact": entry.is_exact(settings),
-            "idea": entry.idea, "is_chain": is_chain, "listing": listing_of(entry)}
+            "idea": entry.idea, "is_chain": entry.is_chain, "listing": listing_of(entry)}
 
 
 def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
@@ -90,12 +88,10 @@ def source_line(function: Callable) -> dict:
 # ---- the file
 
 def check_page_path(path: str | Path, flag: str = "trace") -> None:
-    """Raise ValueError unless a page can be written here; call it before a long run."""
-    # absolute, because the name "run.html" alone has no parent folder.
-    folder = Path(path).absolute().parent
-    if Path(path).suffix != ".html" or not folder.is_dir():
-        raise ValueError(f"--{flag} {path} cannot be written: choose a name that ends in "
-                         ".html, in a folder that exists")
+    """Raise an error unless a page can be written here; call it before a long run."""
+    if Path(path).suffix != ".html":
+        raise ValueError(f"--{flag} {path}: choose a name that ends in .html")
+    try_to_write(flag, Path(path))
 
 
 def save_page(path: str | Path, run: dict) -> None:

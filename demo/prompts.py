@@ -8,19 +8,22 @@ A line of FILE is one of these:
                                             a chat; the chat template of the target's tokenizer
                                             makes the prompt
 
-An object may also have an "id", which is copied into the record, and one pattern ("regex",
-"json_schema" or "lark"), which replaces the pattern of the flags.
+An object may also have an "id", which is copied into the record, and its own "seed",
+"temperature", "n_tokens_to_generate", "stop" (a list of tokens) and pattern ("regex",
+"json_schema" or "lark"). These replace the flags of the same names; with its own seed a prompt
+has the text of main.py --prompt --seed. Any other entry is an error.
 
 A line of --out is a record, one JSON object per prompt:
 
-    index, prompt, seed, settings           of every prompt; also its id and pattern, if any
+    index, prompt, seed, settings           of every prompt; also the other entries of its line
     text                                    the prompt and its continuation
     ids, acceptance, tokens_per_pass        of the continuation
     fits_pattern, forced                    with a pattern
     messages, answer                        of a chat; the answer is the new text alone
     error                                   instead of a text, if the prompt failed
 
-    seed       (--seed, index), so no text depends on the others (wrappers/batch.py)
+    seed       (--seed, index) unless the line has a seed, so no text depends on the others
+               (wrappers/batch.py)
     settings   the flags that decide the texts. Models are compared by name, so --models_dir may
                differ when a run resumes
     writer     a function that gets the jobs and yields (job, rounds) for each, in the order of
@@ -44,7 +47,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, tee
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -55,6 +58,7 @@ from demo.task import (
     MAX_PROMPT,
     Task,
     load_task,
+    stop_tokens,
     utf8_text,
     with_ids,
     with_pattern,
@@ -64,13 +68,16 @@ from demo.task import (
 from lib import pattern
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.checkpoints.files import file_lock
-from lib.terminal import open_flag, print_safely
+from lib.terminal import not_a_choice, open_flag, print_safely
 from lib.tokenizer import Tokenizer
-from speculative import Round, Step
+from sampling import check_sampling
+from speculative import Round, Step, is_whole
 from wrappers.forced import ForcedRound
 from wrappers.transformers_tokenizer import NO_TEMPLATE, TransformersTokenizer
 
 START = b'{"index": '  # of every record
+ENTRIES = ("prompt", "messages", "id", "seed", "temperature", "n_tokens_to_generate", "stop",
+           *pattern.KINDS)  # of a line
 N_NAMED = 5  # ids that the report names
 
 
@@ -87,12 +94,12 @@ class Job(NamedTuple):
     x: Sequence[int] = (0,)  # the prompt's tokens
     n_left: int = 0  # new tokens
     grammar: str | None = None  # of the prompt's own pattern, or else of the flags' pattern
+    own: dict = {}  # fields of a Task that the line sets
 
     def task(self, task: Task) -> Task:
         """Return the task of this prompt; `task` is the task of all prompts, from the flags."""
-        if self.grammar and self.grammar != task.grammar:
-            task = with_pattern(task, self.grammar)
-        return task._replace(x=[*self.x], N=self.n_left)
+        task = task._replace(**self.own)._replace(x=[*self.x], N=self.n_left)
+        return with_pattern(task, self.grammar) if self.grammar else task
 
 
 # A writer turns jobs into (job, the rounds of its text). A maker returns a writer for a task.
@@ -118,9 +125,10 @@ def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
 
 
 def prompt_of_line(line: bytes) -> dict:
-    """Return {"prompt": text} or {"messages": list} of a line, with "id" and pattern if any.
+    """Return {"prompt": text} or {"messages": list} of a line, with its other ENTRIES.
 
-    ValueError if the line has no prompt, or is not JSON although it begins with {.
+    ValueError if the line has no prompt or an entry that does not exist, or is not JSON
+    although it begins with {.
     """
     text = utf8_text(line)
     if not text.startswith("{"):
@@ -130,15 +138,16 @@ def prompt_of_line(line: bytes) -> dict:
     except (ValueError, RecursionError) as error:  # not JSON, or nested too deeply
         raise ValueError("a line that begins with { must be a JSON object: "
                          f"{error}") from None
+    for name in given:
+        if name not in ENTRIES:
+            raise ValueError(not_a_choice(name, ENTRIES))
     is_chat = "messages" in given
     if is_chat and "prompt" in given:
         raise ValueError('"messages" and "prompt" are both given: choose one')
     if not is_chat and not isinstance(given.get("prompt"), str):
         raise ValueError('need a "prompt" that is text in a JSON object, or "messages", got '
                          f'{json.dumps(given.get("prompt"))}')
-    # Other entries of the object are ignored.
-    names = ("id", "prompt", "messages", *pattern.KINDS)
-    return {name: given[name] for name in names if name in given}
+    return given
 
 
 def not_json(name: str) -> None:
@@ -168,6 +177,30 @@ def with_chats(encoder: Tokenizer) -> TransformersTokenizer:
     return encoder
 
 
+def own_fields(given: dict, task: Task) -> dict:
+    """Return the fields of a Task that a line sets; ValueError for a wrong value."""
+    fields: dict = {}
+    for name, field in (("seed", "seed"), ("n_tokens_to_generate", "N")):
+        if name in given:
+            fields[field] = whole_entry(name, given[name])
+    if "temperature" in given:
+        fields["sampling"] = task.sampling | {"temperature": given["temperature"]}
+        check_sampling(**fields["sampling"])
+    if "stop" in given:
+        names = given["stop"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f'"stop" must be a list of tokens, got {json.dumps(names)}')
+        fields["stop"] = stop_tokens(names, task.encoder, '"stop"')
+    return fields
+
+
+def whole_entry(name: str, value: Any) -> int:
+    """Return the value of an entry; ValueError unless it is a whole number >= 0."""
+    if not is_whole(value) or value < 0:
+        raise ValueError(f'"{name}" must be a whole number >= 0, got {json.dumps(value)}')
+    return value
+
+
 def grammar_of_line(given: dict) -> str | None:
     """Return the grammar of a line's own pattern, or None; ValueError if it is not valid."""
     kinds = [kind for kind in pattern.KINDS if kind in given]
@@ -194,20 +227,32 @@ def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task,
         head = {"index": index, "prompt": line.decode("utf-8", "replace"),
                 "seed": [args.seed, index], "settings": settings}
         try:
-            # If this fails, the record of the error shows the whole line as its prompt.
-            head |= prompt_of_line(line)
-            if "id" in head:
-                n_of_id[json.dumps(head["id"])] += 1
-            if "messages" in head:  # the record shows what the template made of them
-                head["prompt"] = with_chats(task.encoder).chat_text(head["messages"])
-            # Each text has its own prompt, and so its own number of new tokens.
-            own_task = with_ids(task, ids_of_line(head, task.encoder))
-            job = Job(head, own_task.x, own_task.n_new, grammar_of_line(head) or task.grammar)
-            # This raises ValueError if the tokenizer cannot write the line's pattern.
-            job.task(task)
-            yield job
+            yield job_of_line(line, head, task, n_of_id)
         except ValueError as why:
-            yield Job(head | {"error": str(why)})
+            yield Job(head | {"error": f"line {index + 1}: {why}"})
+
+
+def job_of_line(line: bytes, head: dict, task: Task, n_of_id: Counter) -> Job:
+    """Return the Job of a line, whose entries are added to `head`; ValueError for an error."""
+    own = {"seed": head["seed"]}
+    # If this fails, the record of the error shows the whole line as its prompt.
+    given = prompt_of_line(line)
+    head |= given
+    if "id" in head:
+        n_of_id[json.dumps(head["id"])] += 1
+    if "messages" in head:  # the record shows what the template made of them
+        head["prompt"] = with_chats(task.encoder).chat_text(head["messages"])
+    own |= own_fields(given, task)
+    # Each text has its own prompt, and so its own number of new tokens.
+    own_task = with_ids(task._replace(**own), ids_of_line(head, task.encoder))
+    grammar = grammar_of_line(head) or task.grammar
+    job = Job(head, own_task.x, own_task.n_new, grammar, own)
+    # This raises ValueError if the tokenizer cannot write the line's pattern, or the decoder
+    # does not work at the line's temperature.
+    own_task = job.task(task)
+    if "sampling" in own:
+        own_task.step(own_task.models())
+    return job
 
 
 def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
@@ -228,19 +273,21 @@ def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
     return record
 
 
-def ends_at_dead_end(step: Step, job: Job, encoder: Tokenizer) -> Step:
-    """Return the step that ends a text where its pattern cannot go on.
+def ends_at_dead_end(step: Step, job: Job, encoder: Tokenizer, bar: tqdm) -> Step:
+    """Return the step that ends a text where its pattern cannot go on, and counts its tokens.
 
     The job's record is then an error record, so the token that ends the text is not in it.
     """
     def step_or_end(x, n_left, rng):
         try:
-            return step(x, n_left, rng)
+            result = step(x, n_left, rng)
         except pattern.DeadEnd as why:
             # The end of text stops `generate`. An error would stop the other texts too.
             job.head["error"] = str(why)
             end = [encoder.end_of_text]
             return Round(end, guesses=[], p_draft=[], p_target=[], n_accepted=0)
+        bar.update(len(result.ids))
+        return result
 
     return step_or_end
 
@@ -266,26 +313,29 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     draft = batch_model(task.new_draft(), turn=0) if task.new_draft else None
     target = batch_model(task.new_target(), turn=1)
 
-    def text_of(job):
+    def text_of(bar, job):
         """Return the (x, n_left, rng, new_step, stop) that generate_batch takes."""
         own_task = job.task(task)
-        rng = np.random.default_rng(job.head["seed"])
+        rng = np.random.default_rng(own_task.seed)
         new_step = lambda: ends_at_dead_end(
-            own_task.step(own_task.with_settings(draft, target)), job, own_task.encoder)
+            own_task.step(own_task.with_settings(draft, target)), job, own_task.encoder, bar)
         return job.x, job.n_left, rng, new_step, own_task.stop
 
     # new_step=None, because each text brings its own new_step.
     texts_of = partial(generate_batch, new_step=None, batch=args.batch or 8)
     # A trial text of two tokens: an error of the decoder comes before --out is opened.
-    trial = Job({"seed": 0}, x=[0], n_left=min(2, task.n_ctx - 1), grammar=task.grammar)
-    list(texts_of([text_of(trial)]))
+    trial = Job({}, x=[0], n_left=min(2, task.n_ctx - 1), grammar=task.grammar)
+    list(texts_of([text_of(tqdm(disable=True), trial)]))
 
     def write_texts(jobs):
         """Yield (job, rounds) in the order of the jobs."""
         # The batch reads several jobs before it yields the first text. tee keeps the jobs that
         # the batch has read and whose texts are not finished.
         jobs_of_texts, jobs_to_begin = tee(jobs)
-        return zip(jobs_of_texts, texts_of(map(text_of, jobs_to_begin)))
+        # The first texts may end after minutes, so a second bar on a terminal counts tokens.
+        with tqdm(unit="token", leave=False, disable=None, position=1) as bar:
+            texts = texts_of(map(partial(text_of, bar), jobs_to_begin))
+            yield from zip(jobs_of_texts, texts)
 
     return write_texts
 

@@ -9,10 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from gpt2 import GPT2
 from lib.checkpoints import huggingface
 from lib.pattern import KINDS, Pattern
-from lib.terminal import notify, open_flag
+from lib.terminal import notify, open_flag, try_to_write
 from lib.tokenizer import Tokenizer
 from speculative import Step
 from utils import find_folder, load_pair, read_encoder, runs_in_transformers
@@ -68,9 +67,8 @@ class Task(NamedTuple):
         # A file of the user's may guess trees, so its models read trees in any case.
         if self.own or "tree" in self.entry.needs_with(self.settings):
             from variants.shared.tree_gpt2 import tree_model
-            # Only a GPT2 is changed. Models of transformers read trees as they are.
-            draft = tree_model(draft) if isinstance(draft, GPT2) else draft
-            target = tree_model(target) if isinstance(target, GPT2) else target
+            draft = tree_model(draft) if draft else None
+            target = tree_model(target)
         return self.with_settings(draft, target)
 
     def with_settings(self, draft, target) -> Models:
@@ -195,7 +193,9 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     draft = draft_of(entry, args.settings, draft, target)
     if path := args.settings.get("memory"):
         from lib.memory import read_memory
-        read_memory(path, encoder.n_vocab)  # a bad file is an error before the run
+        # A bad file, or one that cannot be written, is an error before the run.
+        try_to_write("memory", Path(path))
+        read_memory(path, encoder.n_vocab)
     # The tokens that both models have, if the draft has a different vocabulary.
     common = getattr(draft, "common", None)
     models = [target, draft] if draft else [target]
@@ -233,11 +233,14 @@ def check_without_weights(args: Namespace, folder: Path) -> None:
 
 
 def check_backend(args: Namespace, folders: list[Path]) -> None:
-    """Raise ValueError if NumPy or CuPy is chosen, but transformers runs all models."""
-    is_chosen = args.backend in ("numpy", "cupy")  # numba, the default, need not be chosen
-    if is_chosen and all(runs_in_transformers(folder, args.backend) for folder in folders):
+    """Note in `args` if transformers runs all models; ValueError if a given one runs none."""
+    if args.backend == "transformers" or not all(
+            runs_in_transformers(folder, args.backend) for folder in folders):
+        return
+    if "backend" in args.given:
         raise ValueError(f"--backend {args.backend} does not apply to {folders[0]}, because "
                          "transformers runs this model: leave out --backend")
+    args.backend = "transformers"  # as --json and the records show it
 
 
 def tokenizer_of_folder(folder: Path, args: Namespace) -> Tokenizer | None:
@@ -254,11 +257,12 @@ def tokenizer_of_folder(folder: Path, args: Namespace) -> Tokenizer | None:
     return read_encoder(folder, huggingface.read_hparams(folder)["n_vocab"], args.cut_vocab)
 
 
-def stop_tokens(names: list[str] | None, encoder: Tokenizer) -> set[int]:
+def stop_tokens(names: list[str] | None, encoder: Tokenizer, flag: str = "--stop"
+                ) -> set[int]:
     """Return the ids of --stop; without the flag, the end of text if the vocabulary has one."""
     if names is None:  # no --stop
         return encoder.end_tokens
     try:
         return {encoder.id_of(name) for name in names}
     except ValueError as error:
-        raise ValueError(f"--stop: {error}") from None
+        raise ValueError(f"{flag}: {error}") from None

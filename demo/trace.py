@@ -143,9 +143,9 @@ def round_as_data(result: Round, uniforms: list, test: Test,
     for t, (token, guess) in enumerate(zip(guesses, seen["guesses"])):
         guess["p_draft"] = float(result.p_draft[t][token])
         guess["p_target"] = float(result.p_target[t][token])
-        # Guesses 0 .. n_accepted - 1 were accepted. Guess n_accepted was rejected, and the
-        # guesses after it were not tested.
-        if t <= n_accepted:
+        # Guesses 0 .. n_accepted - 1 were accepted. Guess n_accepted, if it counts as tested,
+        # was rejected.
+        if t < result.n_tested:
             guess["accepted"] = t < n_accepted
     # A different test draws different numbers, which cannot be assigned to guesses here.
     if test is verify:

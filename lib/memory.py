@@ -36,7 +36,6 @@ def remember(path, ids, n_vocab):
     adds its text to the texts of the others.
     """
     path = Path(path).resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)  # the lock is a file next to it
     with file_lock(f"{path}.lock"):
         texts = [*read_memory(path, n_vocab), list(ids)]
         # The oldest texts are dropped, but the new one stays even if it is longer than NEWEST.

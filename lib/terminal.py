@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import IO, Any, TextIO
 
 NUMBERS = {int: "a whole number", float: "a number"}  # in messages
+# Names of one thing, here and in engines and papers: a message names the one that exists.
+SYNONYMS = (("target_model_size", "target", "model"), ("draft_model_size", "draft"),
+            ("n_tokens_to_generate", "N", "n", "max_tokens", "max_new_tokens"),
+            ("temperature", "temp"), ("K", "k", "gamma"))
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,6 +28,20 @@ class Parser(argparse.ArgumentParser):
         """Print one line and exit; argparse would print the usage too."""
         # The line begins as the lines of `command` do, with the program's name alone.
         self.exit(complain(self.prog.removeprefix("python -m "), message))
+
+    def parse_args(self, args=None, namespace=None):
+        """Parse all words; the message about an unknown flag names the flag that was meant."""
+        known, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.error(self.why_unknown(unknown[0]))
+        return known
+
+    def why_unknown(self, word):
+        """Return that a word is not a flag, and which flag was meant, if one is near."""
+        flags = [flag.lstrip("-") for flag in self._option_string_actions]
+        meant = meant_name(word.lstrip("-").partition("=")[0], flags)
+        advice = f": did you mean --{meant}?" if meant else "; see --help"
+        return f"unrecognized arguments: {word}{advice}"
 
     def _get_values(self, action, texts):
         """Return the values of a flag; raise an error for `--flag=--`."""
@@ -71,9 +89,22 @@ class Help(argparse.RawDescriptionHelpFormatter):
 def not_a_choice(value: Any, choices: Iterable) -> str:
     """Return a message that names the nearest choice, or all of them if none is near."""
     names = [str(choice) for choice in choices]
-    nearest = get_close_matches(str(value), names, n=1)  # one choice, or none
-    advice = f"did you mean {nearest[0]}?" if nearest else f"choose from {', '.join(names)}"
-    return f"{value!r} is not a choice: {advice}"
+    meant = meant_name(str(value), names)
+    advice = f"did you mean {meant}?" if meant else f"choose from {', '.join(names)}"
+    return f"{value!r:.80} is not a choice: {advice}"
+
+
+def meant_name(name: str, names: Iterable[str]) -> str | None:
+    """Return which of the names a user meant, or None.
+
+    >>> meant_name("max_tokens", ["seed", "N"]), meant_name("sed", ["seed", "N"])
+    ('N', 'seed')
+    """
+    names = list(names)
+    for synonyms in SYNONYMS:
+        if name in synonyms and (known := {*synonyms} & {*names}):
+            return min(known)
+    return next(iter(get_close_matches(name, names, n=1)), None)
 
 
 def flags_given(words: Iterable[str]) -> set[str]:

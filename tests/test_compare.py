@@ -4,6 +4,7 @@
     draft     the same, but after 3 it says 0; its second best is t + 5; a pass takes 1 second
 """
 
+import shlex
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from demo.compare import (
     timed,
 )
 from demo.costs import SECONDS, measure_costs
-from demo.describe import comparison_in_words, table_lines
+from demo.describe import comparison_in_words, judge_command, next_step, table_lines
 from demo.flags import parse_args
 from demo.task import Task, load_task
 from lib.prefix import common_prefix
@@ -60,6 +61,9 @@ class Counting:
     def __init__(self, clock, is_draft):
         self.clock = clock
         self.is_draft = is_draft
+
+    def fresh(self):
+        return self  # it keeps nothing
 
     def __call__(self, ids, n_last=1):
         return self.logits(self.hidden(ids, n_last))
@@ -110,15 +114,15 @@ TOO_SHORT = "\nspeed-up                 1.00   -  (a text has fewer than 8 token
 
 def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
     """Round 1 accepts 3, rejects 0 and adds 4; round 2 accepts 5 6 7 and adds 8; round 3 accepts
-    9 10 11, and the stop token 10 cuts off 11 and 12."""
+    9 10 11, and the stop token 10 cuts off 11 and 12, so that guess 11 does not count."""
     got = run_figures(clock, K=3, stop={10})
     assert got["speculative"]["ids"] == got["autoregressive"]["ids"] == [3, 4, 5, 6, 7, 8, 9, 10]
-    assert_figures(got, rounds_by_accepted=[0, 1, 0, 2], accepted=1 + 3 + 3, tested=2 + 3 + 3,
-                   acceptance=7 / 8, target_passes=3, reading_passes=0,
+    assert_figures(got, rounds_by_accepted=[0, 1, 1, 1], accepted=1 + 3 + 2, tested=2 + 3 + 2,
+                   acceptance=6 / 7, target_passes=3, reading_passes=0,
                    tokens_per_target_pass=8 / 3, rows_per_target_pass=4.0)
     plain = 8 * 11  # seconds of eight passes over one row
     fast = 3 * 14 + 9 * 1  # of three passes over four rows, and of nine guesses
-    gain = 1 + 7 / 8 + (7 / 8) ** 2 + (7 / 8) ** 3
+    gain = 1 + 6 / 7 + (6 / 7) ** 2 + (6 / 7) ** 3
     assert_figures(got, draft_ms=1000, target_ms=11_000, target_pass_ms=14_000,
                    speedup_measured=approx(plain / fast),
                    speedup_predicted=approx(gain / (3 * 1 / 11 + 14 / 11)))
@@ -126,11 +130,11 @@ def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
         assert_figures(got[name], time_s=seconds, tokens=8, tokens_per_second=8 / seconds,
                        ended_by="stop")
     assert [" ".join(row.split()) for row in table_lines(got, "speculative")] == [
-        "plain speculative", "speed-up 1.00 1.73 (theory, from this run's passes: 2.14)",
+        "plain speculative", "speed-up 1.00 1.73 (theory, from this run's passes: 2.08)",
         "time 88.00 s 51.00 s", "tokens per second 0.1 0.2", "target passes 8 3",
         "tokens per pass 1.00 2.67", "ms per target pass 11000.00 14000.00 for 4.0 rows",
-        "ms per draft pass - 1000.00", "guesses accepted - 7 of 8 tested, 88 %",
-        "accepted per round - 2.33 (0 in 0 rounds, 1 in 1, 2 in 0, 3 in 2)", "texts identical yes"]
+        "ms per draft pass - 1000.00", "guesses accepted - 6 of 7 tested, 86 %",
+        "accepted per round - 2.00 (0 in 0 rounds, 1 in 1, 2 in 1, 3 in 1)", "texts identical yes"]
     assert_figures(got, prompt="[2]", exact=True, n_ctx=1024, window_moved=False)
     assert got["speculative"]["text"] == str([*range(2, 11)])
 
@@ -171,10 +175,10 @@ def test_without_a_draft_and_without_tokens_nothing_is_counted(clock):
     got = run_figures(clock, K=3, N=0)
     assert_figures(got, accepted=0, tested=0, acceptance=None, target_passes=0,
                    reading_passes=0, tokens_per_target_pass=None, rows_per_target_pass=None)
-    assert TOO_SHORT in comparison_in_words(got, "speculative")
+    assert TOO_SHORT in comparison_in_words(got, parse_args([]))
     got = run_figures(clock, "lookup", N=4)
     assert_figures(got, draft_ms=None, target_passes=4, tested=0)
-    assert "accepted" not in comparison_in_words(got, "lookup")
+    assert "accepted" not in comparison_in_words(got, parse_args(["--decoder", "lookup"]))
 
 
 # ---- what is counted of other decoders
@@ -225,7 +229,7 @@ def test_the_prompt_that_eagles_head_reads_is_not_a_pass_of_many_rows():
     assert got["reading_passes"] == 1 and got["rows_per_target_pass"] <= 5
     assert got["target_passes"] == sum(got["rounds_by_accepted"])
     assert got["tokens_per_target_pass"] == 12 / got["target_passes"]
-    said = comparison_in_words(got, "eagle")
+    said = comparison_in_words(got, parse_args(["--decoder", "eagle"]))
     assert f" {got['target_passes']} + 1 to read the prompt\n" in said
 
 
@@ -264,7 +268,7 @@ def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
 
     monkeypatch.setattr(demo.compare, "decoded_run", made_run)
     got = run_figures(clock)
-    printed = comparison_in_words(got, "speculative")
+    printed = comparison_in_words(got, parse_args([]))
     assert f"\nTry: {advice}" in printed
     if speedup is None:
         assert_figures(got, speedup_measured=None, speedup_predicted=None)
@@ -273,6 +277,43 @@ def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
         assert got["speedup_measured"] == approx(speedup)
         assert got["speedup_predicted"] is not None
         assert f"\nspeed-up                 1.00   {speedup:.2f}  (theory, " in printed
+
+
+@pytest.mark.parametrize("flags, speedup, tip", [
+    ("", 2.0, "--trace run.html --temperature 1, and open run.html"),
+    ("--temperature 1", 2.0, "--trace run.html, and open run.html"),
+    ("--decoder big_little", 2.0, "--trace run.html, and open run.html"),  # greedy
+    ("--trace run.html", 2.0, "python -m tools.will_it_pay, which measures more texts"),
+    ("", 0.5, "python -m tools.will_it_pay, because this was slower than plain decoding"),
+    ("--target ./m --draft 'a b' --models_dir d --temperature 0.5 --decoder block", 0.5,
+     "python -m tools.will_it_pay --target ./m --draft 'a b' --models_dir d --decoder block "
+     "--temperature 0.5, because this was slower than plain decoding")])
+def test_the_tip_keeps_the_runs_flags_and_is_nothing_that_was_done(
+        flags, speedup, tip, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    args = parse_args(shlex.split(flags))
+    assert next_step({"speedup_measured": speedup}, args) == tip
+
+
+@pytest.mark.parametrize("flags, command", [
+    ("", "python -m exact.judge 'my rule.py'"),
+    ("--temperature 1", "python -m exact.judge 'my rule.py'"),
+    ("--temperature 0", "python -m exact.judge 'my rule.py' --temperature 0")])
+def test_the_judges_command_has_the_temperature_0_that_was_given(flags, command):
+    args = parse_args(shlex.split(flags))
+    args.decoder = "my rule.py"
+    assert judge_command(args) == command
+
+
+def test_a_target_that_ends_at_once_is_named_with_the_way_to_chat(clock):
+    """The stop token 3 is the first token of both texts."""
+    got = run_figures(clock, stop={3})
+    ended = "The target ended its text after 1 token (end of text)."
+    said = comparison_in_words(got, parse_args([]))
+    assert ended in said and "messages" not in said
+    assert '{"messages": [{' in comparison_in_words(got | {"has_chats": True}, parse_args([]))
+    assert ended not in comparison_in_words(got, parse_args(["--stop", "a"]))  # as was asked
+    assert ended not in comparison_in_words(run_figures(clock, N=1), parse_args([]))
 
 
 # ---- costs
@@ -327,7 +368,7 @@ def test_the_seconds_of_measuring_are_counted_and_shown(clock, monkeypatch):
     rows = passes * got["rows_per_target_pass"]
     decoding = 10 * passes + rows + (rows - passes)  # all rows but one a pass are for guesses
     assert got["speculative"]["time_s"] == measuring + decoding
-    printed = comparison_in_words(got, "speculative")
+    printed = comparison_in_words(got, parse_args([]))
     assert f"of which measuring          -   {measuring:.2f} s" in printed
 
 

@@ -23,7 +23,7 @@ def test_the_main_job_prints_two_identical_texts_and_its_figures():
     status, out, err = run_main("--K", 4, "--temperature", 0, "--n_tokens_to_generate", 40)
     assert (status, err) == (0, "")
     assert out.count(f"Text = {PROMPT}") == 1 and "\nText = identical\n" in out
-    for words in ("Plain decoding (target alone)", "Speculative decoding", "speed-up", "theory",
+    for words in ("Plain decoding (target alone)", "speculative decoding", "speed-up", "theory",
                   "target passes", "tokens per pass", "ms per target pass", "guesses accepted",
                   "accepted per round"):
         assert out.count(words) == 1, words

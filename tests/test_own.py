@@ -9,6 +9,7 @@ import pytest
 import main
 from demo.flags import entry_of_flag
 from demo.prompts import Job
+from lib.backend import products
 from tests.commands import json_of_run, outcome, refusal, run_main
 from tests.test_judge import GUESS, RIGHT, STEP
 from tests.test_trace import stored_run
@@ -23,6 +24,13 @@ from speculative import guess, speculative_step
 
 def step(x, n_left, rng, draft, target, K):
     return speculative_step(x, n_left, rng, target, K, partial(guess, draft=draft))
+"""
+SILENT_STEP = """
+from speculative import Round
+
+def step(x, n_left, rng, draft, target, K):
+    p_target = target(x, 1)
+    return Round([int(p_target[-1].argmax())], [], [], p_target, 0)
 """
 VERIFY = "def verify(guesses, p_draft, p_target, rng): "
 
@@ -65,7 +73,15 @@ def test_a_file_that_says_that_it_is_not_exact_is_believed(file):
     assert "This method is not exact" in out and "exact.judge" not in out
 
 
-@pytest.mark.parametrize("text", [RIGHT, BEST, STEP])
+def test_a_registered_decoder_in_a_file_has_its_notes_and_its_prediction(file):
+    path = file("from variants.quantized import DECODER")
+    _, out, _ = run_main("--decoder", path, "--backend", "numpy", *SHORT)
+    products.set_backend("numba")
+    assert "The int8 copy is stored as floats" in out and "(theory, " in out
+    assert f"\n{path} decoding\n" in out
+
+
+@pytest.mark.parametrize("text", [RIGHT, BEST, STEP, SILENT_STEP])
 def test_the_rounds_of_a_file_are_shown_and_kept_and_it_is_said_who_judges_it(file, tmp_path, text):
     path = file(text)
     page = tmp_path / "run.html"
@@ -119,7 +135,7 @@ def test_the_flags_of_a_file_are_those_of_its_build(file):
 
 
 def test_a_worker_of_the_survey_runs_a_file_and_can_send_its_rounds(file):
-    job = Job({"seed": [123, 0]}, [40, 50], n_left=12)
+    job = Job({}, [40, 50], n_left=12)
     rounds, ours = (survey.rounds_of_text(("--decoder", decoder, "--temperature", "1"), job)
                     for decoder in (file(RIGHT), "speculative"))
     sent = pickle.loads(pickle.dumps(rounds))

@@ -171,10 +171,11 @@ def test_plain_decoding_computes_one_row_per_token():
     ([4], 2, (), [4], 0, 1),
     ([5], 0, (), [5], 0, 0),
     ([1], 3, (), [1], 0, 1),  # the replacement equals the guess that was rejected
-    ([1, 2, 3, 9], 3, (2,), [1, 2], 3, 3), ([1, 2, 5], 3, (1,), [1], 2, 3)], ids=str)
+    ([1, 2, 3, 9], 3, (2,), [1, 2], 2, 2), ([1, 2, 5], 3, (1,), [1], 1, 1),
+    ([1, 2, 5], 3, (5,), [1, 2, 5], 2, 3), ([1, 2, 3, 9], 3, (3,), [1, 2, 3], 3, 3)], ids=str)
 def test_what_a_test_accepted_is_counted_whatever_the_tokens_are(returned, k, stop, ids,
                                                                  n_accepted, n_tested):
-    """A test returns the accepted guesses and one token; a stop token cuts only the text."""
+    """A test returns the accepted guesses and one token; no guess after a stop token counts."""
     def first_of_1_2_3(x, _, rng):
         return [1, 2, 3][:k], [None] * k
 

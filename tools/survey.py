@@ -52,9 +52,8 @@ def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     """Return the rounds of a job's text."""
     task = job.task(load_once(words))
     step = task.step(task.models())
-    # `head` holds the first fields of the record. Its seed depends on the position of the
-    # prompt, and not on the worker.
-    rng = np.random.default_rng(job.head["seed"])
+    # The seed depends on the line or on its position, and not on the worker.
+    rng = np.random.default_rng(task.seed)
     rounds = generate([*job.x], step, job.n_left, rng, task.stop)
     # A worker sends the rounds to the client, without the distributions, which are large.
     return [result._replace(p_draft=[], p_target=[]) for result in rounds]

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
+import speculative
 from sampling import with_sampling
 from speculative import Model, Step
 
@@ -214,7 +215,7 @@ class Decoder(NamedTuple):
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
     needs: tuple = ("draft",)  # members of NEEDS
     needs_if: Callable | None = None  # (settings) -> more members of NEEDS
-    no_draft_if: Callable | None = None  # (settings) -> whether they make a draft useless
+    without_draft: dict | None = None  # settings with which it needs no draft
     make_draft: Callable | None = None  # (target, notify) -> a draft made from the target
     greedy: bool = False  # whether the decoder runs at temperature 0 only
     plain: Callable | None = None  # (models, **settings) -> plain decoding with the same text
@@ -223,6 +224,11 @@ class Decoder(NamedTuple):
     def flags(self):
         """Return {name: (default, Flag)}, read from the signature of `build`."""
         return flags_of(self.build)
+
+    @property
+    def is_chain(self):
+        """Return whether the guess and the test are speculative.py's: the papers' decoder."""
+        return self.guess is speculative.guess and self.test is speculative.verify
 
     def settings(self, given):
         """Return the values of all flags: given values, checked, and defaults of the others."""
@@ -246,7 +252,7 @@ class Decoder(NamedTuple):
         needs = set(self.needs)
         if self.needs_if:
             needs.update(self.needs_if(settings))
-        if self.no_draft_if and self.no_draft_if(settings):
+        if self.without_draft and self.without_draft.items() <= settings.items():
             needs.remove("draft")
         # --K auto and --widths auto choose by costs.
         if "auto" in (settings.get("K"), settings.get("widths")):

@@ -132,7 +132,8 @@ def build(models: Models,
           depth: Annotated[int, Flag(whole, "longest run of tokens, guesses included, that "
               "is counted")] = 16,
           sure: Annotated[float, Flag(float, "copy if at least this many guesses are "
-              "expected to be correct, otherwise guess with the draft; 0 always copies")] = 3.0,
+              "expected to be correct, otherwise guess with the draft; 0 always copies, and is "
+              "used for a target other than the bundled one without --draft")] = 3.0,
           memory: Annotated[str, Flag(str, "also copy from the finished texts in this file, "
               "and add the new text to it")] = "") -> Step:
     """Return the step of one text, which keeps counts; main.py adds the text to `memory`."""
@@ -140,7 +141,8 @@ def build(models: Models,
         raise ValueError("need --factor > 0, 0 <= --min_prob <= 1 and --sure >= 0, got "
                          f"{factor}, {min_prob} and {sure}")
     if sure == 0 and K:
-        raise ValueError("--K does not apply with --sure 0, where the draft never guesses")
+        raise ValueError("--K does not apply with --sure 0, where no draft guesses: leave it "
+                         "out, or give --draft and a --sure above 0")
     n_drafted = K or 4
     n_vocab = models.target.n_vocab
     texts = read_memory(memory, n_vocab) if memory else ()
@@ -153,7 +155,7 @@ def build(models: Models,
 
 DECODER = Decoder(
     "suffix", "Oliaro et al. (2024)", "https://arxiv.org/abs/2411.04975",
-    idea="copies what most often followed the last words; otherwise the draft guesses",
+    idea="copies what most often followed the last words; a draft, if any, guesses otherwise",
     family="no draft model",
     guess=copy_or_draft, test=verify, build=build,
-    no_draft_if=lambda settings: settings["sure"] == 0)
+    without_draft={"sure": 0.0})

@@ -113,6 +113,11 @@ class TransformersTokenizer:
         text = data.decode("utf-8", "replace")
         return self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
 
+    @property
+    def has_chats(self):
+        """Return whether the tokenizer has a chat template."""
+        return self.tokenizer.chat_template is not None
+
     def chat_text(self, messages):
         """Return a chat as one text up to the model's answer, by the tokenizer's chat template.
 
@@ -120,7 +125,7 @@ class TransformersTokenizer:
         special tokens, such as the token that begins a text. ValueError if the tokenizer has no
         template, or the template does not take these messages.
         """
-        if self.tokenizer.chat_template is None:
+        if not self.has_chats:
             raise ValueError(NO_TEMPLATE)
         is_chat = isinstance(messages, list) and messages and all(
             isinstance(message, dict) and {"role", "content"} <= message.keys()

@@ -60,6 +60,11 @@ def file_lock(path, blocking=True):
     """
     import filelock  # imported here because it is optional
 
+    # filelock would try for ever to make a file that cannot be made.
+    try:
+        open(path, "ab").close()
+    except OSError as error:
+        raise OSError(f"cannot make the lock file {path}: {error.strerror}") from None
     with filelock.FileLock(path, blocking=blocking):
         try:
             yield

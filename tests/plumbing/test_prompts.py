@@ -1,6 +1,8 @@
 """main.py --prompts and tools/survey.py: files that are written, interrupted and resumed."""
 
 import codecs
+import contextlib
+import io
 import json
 import os
 import signal
@@ -8,6 +10,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -15,17 +18,25 @@ import pytest
 
 import main
 from demo.flags import parse_args, settings_for_json
-from demo.prompts import Job, append_records, record_of, repeated_ids, write_records
+from demo.prompts import (
+    Job,
+    append_records,
+    prompt_lines,
+    record_of,
+    repeated_ids,
+    write_records,
+)
 from demo.task import load_task
 from lib.backend import products
 from lib.pattern import DeadEnd
 from lib.terminal import command
 from sampling import with_sampling
-from speculative import draft_and_verify, generate
+from speculative import Round, draft_and_verify, generate
 from tests.checkpoints import HPARAMS, write_converted
-from tests.commands import refusal, run_main, until
+from tests.commands import json_of_run, refusal, run_main, until
 from tools import survey
 from utils import load_pair
+from wrappers.forced import ForcedRound
 
 ROOT = Path(main.__file__).parent
 SIZES = HPARAMS | dict(n_embd=16, n_head=2, n_ctx=32)
@@ -100,7 +111,7 @@ def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
     for i, (prompt, record) in enumerate(zip(PROMPTS, records(), strict=True)):
         head = {"index": i, "prompt": prompt, "seed": [123, i], "settings": settings}
         if not prompt:
-            why = "need a prompt of at least one token, got an empty one"
+            why = "line 5: need a prompt of at least one token, got an empty one"
             assert record == head | {"error": why}
             continue
         encoder, *pair = load_pair(SMALL, LARGE, models, np.float64)
@@ -117,7 +128,7 @@ def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
 
 
 def test_an_id_is_copied_and_named_if_several_prompts_have_it(run):
-    write_prompts(['{"prompt": "A bear", "id": "x1"}', '{"id": "x1", "prompt": "b", "other": 0}',
+    write_prompts(['{"prompt": "A bear", "id": "x1"}', '{"id": "x1", "prompt": "b", "seed": 0}',
                    "A bear", '{"prompt": "b", "id": "x2"}'])
     for _ in range(2):  # the second time all records are there
         status, said, _ = run()
@@ -135,8 +146,19 @@ def test_of_many_ids_that_are_repeated_five_are_named():
 BAD = [(b"once \xff upon", "byte 0xff at position 5"), (b"", "at least one token"),
        (b"a" * 32, "the prompt has 32 tokens, and at most 31 fit (n_ctx = 32): shorten it"),
        (b'{"prompt": "b"', "a line that begins with { must be a JSON object"),
-       (b'{"a":' * 10**5, "a JSON object"), (b'{"text": "b"}', '"prompt" that is text'),
-       (b'{"prompt": ["b"]}', 'got ["b"]'), (b'{"prompt": "\\ud800"}', "surrogate")]
+       (b'{"a":' * 10**5, "a JSON object"), (b'{"id": "b"}', '"prompt" that is text'),
+       (b'{"prompt": ["b"]}', 'got ["b"]'), (b'{"prompt": "\\ud800"}', "surrogate"),
+       (b'{"prompt": "b", "max_tokens": 3}', "line 10: 'max_tokens' is not a choice: did you "
+        "mean n_tokens_to_generate?"),
+       (b'{"prompt": "b", "user": 3}', "line 11: 'user' is not a choice: choose from prompt, "),
+       (b'{"prompt": "b", "seed": -1}', '"seed" must be a whole number >= 0, got -1'),
+       (b'{"prompt": "b", "seed": 1.0}', '"seed" must be a whole number >= 0, got 1.0'),
+       (b'{"prompt": "b", "n_tokens_to_generate": true}', "number >= 0, got true"),
+       (b'{"prompt": "b", "temperature": -1}', "need 0 <= temperature < inf, got -1"),
+       (b'{"prompt": "b", "temperature": "1"}', "need numbers for temperature"),
+       (b'{"prompt": "b", "stop": "."}', '"stop" must be a list of tokens, got "."'),
+       (b'{"prompt": "b", "stop": ["the king"]}', '"stop": need a single token'),
+       (b'{"prompt": "b", "id":' + b"[" * 20_000 + b"]" * 20_000 + b"}", "a JSON object")]
 
 
 def test_a_bad_line_becomes_its_error_and_the_others_are_written(run):
@@ -148,13 +170,14 @@ def test_a_bad_line_becomes_its_error_and_the_others_are_written(run):
     assert [record["index"] for record in bad] == [*range(1, len(BAD) + 1)]
     for record, (_, words) in zip(bad, BAD):
         assert words in record["error"] and "text" not in record
+        assert record["error"].startswith(f"line {record['index'] + 1}: ")
         assert "--window" not in record["error"]  # --prompts refuses it
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_prompt(run):
-    write_prompts([codecs.BOM_UTF8 + b'{"prompt": "A bear"}', "b"])
+    write_prompts([codecs.BOM_UTF8 + b'{"prompt": "A bear"}', "b", codecs.BOM_UTF8 + b"b"])
     assert run()[0] == 0
-    assert [record["prompt"] for record in records()] == ["A bear", "b"]
+    assert [record["prompt"] for record in records()] == ["A bear", "b", "\ufeffb"]
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
@@ -162,6 +185,60 @@ def test_a_line_with_a_number_that_json_lacks_is_refused(run, number):
     write_prompts([f'{{"prompt": "b", "id": {number}}}', "b"])
     assert run()[0] == 3
     assert records()[0]["error"].endswith(f"must be a JSON object: {number} is not JSON")
+
+
+@pytest.mark.parametrize("entries", [
+    {"seed": 5}, {"temperature": 0}, {"n_tokens_to_generate": 3}, {"n_tokens_to_generate": 0},
+    {"stop": ["b", "c", "e"]}, {"seed": 7, "temperature": 0.5, "n_tokens_to_generate": 30}])
+def test_a_lines_own_settings_give_the_text_of_the_flags(run, flags, entries):
+    """Other texts of the batch, with other settings, do not change it."""
+    entries = {"seed": 0, **entries}  # without its own a text has the seed (--seed, index)
+    write_prompts(["A bear", json.dumps({"prompt": "A bird", **entries}), "b",
+                   json.dumps({"prompt": "A bird", "temperature": 0.1})])
+    assert run()[0] == 0
+    words = []
+    for name, value in entries.items():
+        for one in value if isinstance(value, list) else [value]:
+            words += [f"--{name}", one]
+    alone = json_of_run(*flags[:-4], "--prompt", "A bird", *words)
+    record = records()[1]
+    assert record["ids"] == alone["speculative"]["ids"]
+    assert {name: record[name] for name in entries} == entries
+    before = out_bytes()
+    assert run("--out", "alone", "--batch", 1)[0] == 0
+    assert Path("alone").read_bytes() == before
+    assert run()[0] == 0 and out_bytes() == before  # resumed: nothing is written again
+
+
+@pytest.mark.parametrize("entries", [{"seed": 5}, {"temperature": 0.5}, {"stop": ["b"]},
+                                     {"n_tokens_to_generate": 3}, {"regex": "b+"}])
+def test_a_record_with_different_settings_of_its_line_is_refused(run, flags, entries):
+    if "regex" in entries:
+        pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
+    for first, second in ([entries, {}], [{}, entries]):
+        write_prompts([json.dumps({"prompt": "A bear", **first})])
+        assert run()[0] == 0
+        write_prompts([json.dumps({"prompt": "A bear", **second})])
+        assert f"line 1 of out was written with {[*entries][0]} " in refusal(main.main, *flags)
+        os.remove("out")
+
+
+def test_a_temperature_at_which_the_decoder_does_not_work_is_the_lines_error(run):
+    write_prompts(['{"prompt": "A bear", "temperature": 1}', "b"])
+    assert run("--decoder", "big_little", "--temperature", 0)[0] == 3
+    refused, written = records()
+    assert refused["error"].startswith("line 1: --decoder big_little needs --temperature 0")
+    assert len(written["ids"]) == 9
+
+
+def test_the_longest_line_is_one_prompt_and_a_longer_one_is_refused(flags, monkeypatch):
+    monkeypatch.setattr("demo.prompts.MAX_PROMPT", 8)
+    write_prompts(["A bear.", "b" * 7])  # with its newline the first line has 8 bytes
+    with open("prompts", "rb") as file:
+        assert [*prompt_lines(file, "prompts")] == [b"A bear.", b"b" * 7]
+    write_prompts(["A bear", "b" * 9])
+    assert ("need lines of at most 8 bytes in prompts, got a longer line 2"
+            in refusal(main.main, *flags))
 
 
 def test_errors_are_counted_again_until_they_are_corrected_and_tried_again(run):
@@ -231,6 +308,22 @@ def test_short_contexts_no_new_tokens_and_other_newlines(run):
     assert (record["text"], record["ids"], record["tokens_per_pass"]) == ("a" * 30, [], None)
 
 
+class Terminal(io.StringIO):
+    """Standard error that is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_shows_how_many_texts_and_tokens_there_are(flags, whole):
+    """`whole` had no terminal, and nothing on standard error."""
+    os.remove("out")
+    with contextlib.redirect_stderr(Terminal()) as terminal:
+        assert main.main(flags) == 3
+    shown = terminal.getvalue()
+    assert "0token" in shown and "0text" in shown and out_bytes() == whole
+
+
 def test_a_record_is_in_the_file_before_the_next_text_is_written(tmp_path):
     """So an interrupted run keeps it."""
     path = tmp_path / "out"
@@ -244,6 +337,13 @@ def test_a_record_is_in_the_file_before_the_next_text_is_written(tmp_path):
     with open(path, "a+b") as out:
         append_records(out, texts(), None, 0)
     assert n_records == [1, 2, 3]
+
+
+def test_a_forced_round_is_no_pass_of_a_record():
+    rounds = [ForcedRound([2, 3], [2], None, None, 1), Round([4], [], None, None, 0)]
+    task = SimpleNamespace(encoder=SimpleNamespace(decode=str))
+    record = record_of(Job({}, [1], 3), rounds, task)
+    assert (record["tokens_per_pass"], record["acceptance"]) == (3, None)
 
 
 def test_texts_of_prompts_end_at_a_stop_token(run, models):
@@ -412,7 +512,7 @@ def test_a_fault_of_one_prompt_is_its_error_and_other_faults_end_the_run(monkeyp
 def test_a_worker_writes_trees_too_whose_guesses_are_rivals(flags):
     words = (*flags, "--decoder", "tree")
     task = load_task(parse_args(words), prompt=".")
-    job = Job({"seed": [123, 0]}, task.encoder.encode("A bear"), 9)
+    job = Job({}, task.encoder.encode("A bear"), 9, own={"seed": [123, 0]})
     record = record_of(job, survey.rounds_of_text(words, job), task)
     assert len(record["ids"]) == 9 and record["acceptance"] is None
 

@@ -18,6 +18,7 @@ from tests.commands import json_of_run, refusal
 from tests.distributions import Scripted
 from tests.small import of_probabilities
 from tests.toys import count_up, counted, mapped, toy
+from utils import MODELS_DIR
 from variants.suffix import DECODER, Counts, best_guess
 
 one_text = st.lists(st.integers(0, 2), min_size=1, max_size=14)
@@ -78,6 +79,7 @@ def followed_by_hand(text, run, n, min_prob):
 
 @given(one_text, st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from([0.0, 0.1, 0.4, 0.7]),
        st.integers(0, 6))
+@example([0, 0, 0, 0, 1, 0, 0], 2.0, 0.0, 3)  # two scores that differ by a rounding
 @example([0, 1, 0, 2, 0], 2.0, 0.7, 5)  # 1 and 2 follow 0 equally often, below the least of 0.7
 def test_the_guess_is_the_best_that_counting_by_hand_finds(x, factor, min_prob, k):
     depth = 5
@@ -86,7 +88,7 @@ def test_the_guess_is_the_best_that_counting_by_hand_finds(x, factor, min_prob, 
         n = min(k, int(factor * m), depth - m)
         candidates.append(followed_by_hand(x, x[-m:], n, min_prob))
     guesses, score = best_guess(x, [Counts(depth, [x])], k, factor, min_prob)
-    best_score = pytest.approx(max(score for _, score in candidates))
+    best_score = max(score for _, score in candidates)  # the sums have the same order
     assert score == best_score
     assert guesses == next(ids for ids, score in candidates if score == best_score)
 
@@ -191,6 +193,11 @@ def test_a_text_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path, monke
     assert (tmp_path / "texts").read_bytes() == before
 
 
+def test_a_lock_file_that_cannot_be_made_is_named_at_once():
+    with pytest.raises(OSError, match="cannot make the lock file /proc/nofile.lock: No such"):
+        remember("/proc/nofile", [0], 5)
+
+
 GOOD = '{"n_vocab": 5, "ids": [0, 1]}'
 
 
@@ -207,6 +214,22 @@ def test_a_broken_or_different_file_is_named_and_left_as_it_is(line, tmp_path):
         with pytest.raises(ValueError, match=message):
             use()
     assert path.read_bytes() == before
+
+
+def test_without_a_draft_of_its_own_a_target_has_none(tmp_path):
+    """The default draft is the bundled target's."""
+    (tmp_path / "mine").symlink_to(MODELS_DIR / "tales-large")
+    flags = ("--decoder", "suffix", "--n_tokens_to_generate", 8, "--models_dir", tmp_path)
+    mine = ("--target", "mine")
+    got = json_of_run(*flags, *mine)  # tales-small is not in this folder
+    assert got["settings"]["sure"] == 0 and "draft_model_size" not in got["settings"]
+    (tmp_path / "tales-small").symlink_to(MODELS_DIR / "tales-small")
+    for words in (["--draft", "tales-small"], ["--sure", 3]):
+        got = json_of_run(*flags, *mine, *words)
+        assert got["settings"]["draft_model_size"] == "tales-small"
+        assert got["settings"]["sure"] == 3
+    assert "--K does not apply with --sure 0" in refusal(main.main, *flags, *mine, "--K", 4)
+    assert json_of_run("--decoder", "suffix", "--n_tokens_to_generate", 1)["settings"]["sure"] == 3
 
 
 FLAGS = ("--decoder", "suffix", "--n_tokens_to_generate", 18, "--memory")

@@ -123,7 +123,7 @@ def test_many_prompts_have_the_text_of_each_alone_as_a_survey_writes_it(folders,
     assert status == 0 and first["ids"] != second["ids"]
     assert first["ids"] == alone["speculative"]["ids"]
     tokenizer, _ = load_model(folders["qwen3"])
-    job = Job({"seed": second["seed"]}, tokenizer.encode("A king"), 8)
+    job = Job({}, tokenizer.encode("A king"), 8, own={"seed": second["seed"]})
     rounds = survey.rounds_of_text(words, job)
     assert [token for result in rounds for token in result.ids] == second["ids"]
 
@@ -172,8 +172,8 @@ def test_messages_are_a_prompt_by_the_chat_template(folders, tmp_path):
     assert chat["answer"] == tokenizer.decode(chat["ids"])
     assert "answer" not in plain and plain["ids"] != chat["ids"]
     not_messages, both = (record["error"] for record in bad)
-    assert not_messages.startswith('need messages [{"role": .., "content": ..')
-    assert both.startswith('"messages" and "prompt" are both given: ')
+    assert not_messages.startswith('line 3: need messages [{"role": .., "content": ..')
+    assert both.startswith('line 4: "messages" and "prompt" are both given: ')
     # The same command finds all records written.
     assert records_of(tmp_path, lines, *models) == ([chat, plain, *bad], 3)
 
@@ -182,7 +182,8 @@ def test_messages_need_a_chat_template(folders, tmp_path):
     for models in ((), ("--backend", "transformers")):  # an Encoder, and a tokenizer without one
         (tmp_path / "out").unlink(missing_ok=True)
         (chat, _), status = records_of(tmp_path, [{"messages": CHAT}, "One day"], *models)
-        assert chat["error"] == "this tokenizer has no chat template: give a prompt, not messages"
+        assert chat["error"] == ("line 1: this tokenizer has no chat template: give a prompt, "
+                                 "not messages")
         assert status == 3 and json.loads(chat["prompt"]) == {"messages": CHAT}
 
 
@@ -279,7 +280,14 @@ def test_a_tokenizer_may_have_more_tokens_than_its_model_has_rows(folders, tmp_p
     assert re.fullmatch("One day[a-c]{1,20}", text.removesuffix("<|endoftext|>"))
 
 
-@pytest.mark.parametrize("backend", ["numpy", "cupy"])
+def test_the_settings_name_the_library_that_ran_all_models(folders):
+    for flags, backend in ((["--target", folders["qwen3"]], "numba"),
+                           (["--target", folders["qwen3"], "--draft", folders["llama"]],
+                            "transformers"), ([], "numba")):
+        assert json_of(*SHORT, *flags)["settings"]["backend"] == backend
+
+
+@pytest.mark.parametrize("backend", ["numba", "numpy", "cupy"])
 def test_a_backend_that_runs_neither_model_is_refused(folders, backend):
     """A draft that is a GPT-2 runs with it."""
     flags = (*SHORT, "--backend", backend, "--target_model_size", folders["qwen3"])

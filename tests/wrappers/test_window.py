@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from demo.compare import compare, decoded_run, first_difference
 from demo.describe import comparison_in_words
+from demo.flags import parse_args
 from demo.task import Task
 from encoder import Encoder, byte_characters
 from lib.checkpoints.weights import flatten, random_params
@@ -104,7 +105,7 @@ def task(N, x=(1, 2, 3), flags=(("K", 3),), n_ctx=12, moves=True):
     (9, False), (10, False), (10**9, False), (9, True), (10, True), (100, True)])
 def test_one_below_at_and_above_the_context_without_and_with_a_window(N, moves):
     got = compare(task(N, moves=moves))
-    said = comparison_in_words(got, "speculative")
+    said = comparison_in_words(got, parse_args([]))
     n_new = N if moves else 9
     assert got["identical"] and got["window_moved"] == (moves and N > 9)
     assert got["speculative"]["ids"] == greedy_in_windows(model(0), [1, 2, 3], 12, n_new)[3:]
