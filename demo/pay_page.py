@@ -26,7 +26,6 @@ from demo.pay_plots import (
     speedup_plot,
     time_plot,
 )
-from demo.shapes import shape_in_words
 from demo.trace import printable
 from variants.registry import Costs
 
@@ -45,7 +44,6 @@ def pay_page_text(figures: Mapping) -> str:
         raise ValueError("--out needs figures of a race; these are predictions of --random")
     parts = {"style": STYLE.read_text(encoding="utf-8"), "pair": pair_in_words(figures),
              "answers": "\n".join(answer_card(case, costs) for case, costs in cases),
-             "shape": shape_paragraph(figures["cases"]),
              "cases": "\n".join(case_section(case, costs) for case, costs in cases),
              "conditions": conditions_section(figures)}
     template = PAY_TEMPLATE.read_text(encoding="utf-8")
@@ -95,12 +93,6 @@ def answer_card(case: Mapping, costs: Costs) -> str:
         advice = conditions(costs, case["acceptance"])
         paragraphs.append(f'<p class="soft small">{page_words(advice)}</p>')
     return f'<section class="answer {kind}">{"".join(paragraphs)}</section>'
-
-
-def shape_paragraph(cases: Iterable[Mapping]) -> str:
-    """Return the sentence on the shape of the acceptance at all temperatures, if it has one."""
-    words = shape_in_words(cases)
-    return f'<p class="shape">{page_words(words)}</p>' if words else ""
 
 
 def case_section(case: Mapping, costs: Costs) -> str:

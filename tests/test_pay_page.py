@@ -13,7 +13,6 @@ from demo.pay_plots import LOWER, Axis, speedups_shown
 from demo.trace import printable
 from tests.chromium import PICTURES, TELEPHONE, assert_apart
 from tests.test_trace import HOSTILE
-from tools import will_it_pay
 from variants.registry import Costs
 
 N_PROMPTS, REPEATS = 6, 3
@@ -23,7 +22,7 @@ OWN = f"--decoder folder/{HOSTILE}{{{{cases}}}}.py"
 
 def example_case(rng, name, logs):
     """Return the case of a race with these log speed-ups: real intervals of planted times."""
-    tested = np.full((N_PROMPTS, 2, 8), 40) // np.arange(1, 9)
+    tested = np.full((N_PROMPTS, 8), 40) // np.arange(1, 9)
     accepted = rng.binomial(tested, 0.7)
     counts = PositionCounts(tested, accepted)
     positions = position_figures(counts)
@@ -114,22 +113,6 @@ def test_names_and_prompts_are_text_and_nothing_else(browser, tmp_path):
     assert prompts[:3] == [printable(HOSTILE), "y" * 200 + "…", "0"] and len(prompts) == 20
     assert "and 12 more" in text
 
-
-def test_the_page_names_the_shape_of_the_acceptance_in_the_words_of_the_report():
-    """Planted: 32 of 40 first guesses of each prompt are accepted, and no later guess."""
-    accepted = np.zeros((N_PROMPTS, 2, 8), int)
-    accepted[..., 0] = 32
-    counts = PositionCounts(np.full(accepted.shape, 40), accepted).as_lists()
-    cases = [case | {"temperature": T, "counts": counts}
-             for T, case in enumerate(FIGURES["cases"])]
-    figures = FIGURES | {"cases": cases}
-    *_, last = will_it_pay.paragraphs(figures)
-    assert last.startswith("Guess 2 is accepted far less often (0.00 at temperature 0, ")
-    assert f'\n<p class="shape">{last}</p>\n' in pay_page_text(figures)
-    assert 'class="shape"' not in pay_page_text(FIGURES)  # these cases have no counts
-
-
-# ---- figures
 
 def cells(tab, caption):
     """Return the rows of the first table with this caption."""

@@ -63,7 +63,6 @@ from demo.race import (
     text_figures_of_runs,
     tokens_per_second,
 )
-from demo.shapes import shape_in_words
 from demo.task import nonempty
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
@@ -79,6 +78,7 @@ from variants.shared.tree_gpt2 import tree_model
 
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 MOST_GUESSES = N_ROWS - 1  # the largest K that is predicted: its pass is the longest measured
+PAGE = "docs/low_acceptance.md"
 CHAINS = 3  # how many values of K are raced
 FOR_TEXTS = {  # flags that do not apply to --random
     "models_dir", "cut_vocab", "temperature", "prompts", "N", "repeats", "out"}
@@ -192,7 +192,6 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     case = {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
             "n_prompts": len(texts), "candidates": n_candidates,
             "acceptance": overall_acceptance(counts), "positions": positions,
-            "temperature": temperature, "counts": counts.as_lists(),
             "plain": plain_figures(results["plain"]),
             "rows": decoder_rows(results, chains, n_candidates)}
     # (e) The answer follows from the intervals in `case`.
@@ -289,8 +288,8 @@ def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
             yield positions_table(case["positions"])
         yield case_table(case)
         yield f"{case['name']}: {answer_in_words(case, costs)}"
-    if words := shape_in_words(figures["cases"]):
-        yield words
+    if figures["cases"]:
+        yield f"If the acceptance is lower than you expect: {PAGE}."
 
 
 def predictions_table(speedups_of: dict[str, dict]) -> str:
