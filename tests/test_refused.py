@@ -43,7 +43,7 @@ def test_a_command_that_cannot_be_is_one_line(folder, monkeypatch, command, flag
         pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(survey, "TIMEOUT", 1)
-    monkeypatch.setattr(will_it_pay, "costs_at", None)
+    monkeypatch.setattr(will_it_pay, "timed_turns", None)
     before = sorted(os.listdir())
     flags = shlex.split(Template(flags).substitute(PARTS))
     module = importlib.import_module(command.removesuffix(".py"))
