@@ -1,13 +1,11 @@
-"""Share what commands that measure need: flags, errors in one line, and cells of tables.
-
-    all_figures(args)           a function that measures and returns figures
-    paragraphs(figures, args)   a function that yields them as sentences and tables
-"""
+"""Share what commands that measure need: flags, errors in one line, and cells of tables."""
 
 import importlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.models import LENGTH
 from lib.terminal import (
@@ -20,6 +18,18 @@ from lib.terminal import (
     try_to_write,
 )
 from variants.registry import whole
+
+
+class Benchmark(NamedTuple):
+    """Describe a table of RESULTS.md: how it is measured and shown."""
+
+    doc: str  # of its module; --help shows the first line
+    all_figures: Callable  # (args) -> figures, measured
+    paragraphs: Callable  # (figures, args) -> sentences and tables
+    repeats: int | None = None  # the default of --repeats; None: without --repeats and --N
+    add_flags: Callable | None = None  # (parser) -> None
+    requirements: str = "requirements.txt"
+
 
 WITH_SHOW = {"show", "only", "plot"}  # flags that apply to stored figures
 

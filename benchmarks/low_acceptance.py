@@ -1,7 +1,7 @@
 """Plant faults in the bundled draft that leave the text exact, and count accepted guesses.
 
-    python -m benchmarks.low_acceptance --json benchmarks/results/low_acceptance.json
-    python -m benchmarks.low_acceptance --show benchmarks/results/low_acceptance.json
+    python -m benchmarks low_acceptance --json benchmarks/results/low_acceptance.json
+    python -m benchmarks low_acceptance --show benchmarks/results/low_acceptance.json
 
     fault      changes what the draft reads, at which temperature it guesses, or how often
     identical  texts at temperature 0 that are the texts of plain decoding
@@ -12,7 +12,6 @@ The guesses are tested with the rows they were drawn from, whatever the draft ha
 fault changes the distribution of the text (Theorem 1). demo/hazards.py counts.
 """
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -340,12 +339,9 @@ def paragraphs(figures, args):
                               "after a fully accepted round"], first_lines)
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.low_acceptance", __doc__, repeats=2)
+def add_flags(parser):
+    """Add the flags of this table."""
     parser.set_defaults(N=200)
-    args = parser.parse_args(argv)
-    return command.run("benchmarks.low_acceptance", args, all_figures, paragraphs)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=2, add_flags=add_flags)

@@ -1,11 +1,11 @@
 r"""Measure the target's int8 copy as its draft: what rounding costs, saves and gains.
 
-    python -m benchmarks.quantized --json benchmarks/results/quantized-pair.json
-    python -m benchmarks.quantized --size 124M --temperature 0 1 --N 64 \
+    python -m benchmarks quantized --json benchmarks/results/quantized-pair.json
+    python -m benchmarks quantized --size 124M --temperature 0 1 --N 64 \
         --json benchmarks/results/quantized-124M.json               # eight minutes or more
-    python -m benchmarks.quantized --size 124M --N 64 --only races --temperature 1 \
+    python -m benchmarks quantized --size 124M --N 64 --only races --temperature 1 \
         --alpha 0.98 --busy 1                                       # next to a busy process
-    python -m benchmarks.quantized --size 1558M --N 16 --repeats 1 --temperature 1 --alpha 0.98
+    python -m benchmarks quantized --size 1558M --N 16 --repeats 1 --temperature 1 --alpha 0.98
 
     rounding   1 - TV of the target and its rounded copies, on the target's texts (pair only)
     passes     milliseconds of 1 .. 8 rows: all matrix products of a pass, and whole passes
@@ -272,8 +272,8 @@ def read_probability(text):
     return value
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.quantized", __doc__, repeats=3)
+def add_flags(parser):
+    """Add the flags of this table."""
     add = parser.add_argument
     add("--size", choices=SIZES, default="pair", help="size of the models, or the bundled pair")
     add("--only", nargs="+", choices=PARTS, default=[*PARTS],
@@ -284,8 +284,6 @@ def main(argv=None):
         help="acceptance rates of the races with random weights (default: 0.98 0.96 0.93)")
     add("--busy", type=whole_from_0, default=0, metavar="N",
         help="keep N other processes busy while measuring")
-    return command.run("benchmarks.quantized", parser.parse_args(argv), all_figures, paragraphs)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=3, add_flags=add_flags)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import low_acceptance
+from benchmarks.__main__ import main
 from benchmarks.low_acceptance import (
     FAULTS,
     ROUNDING,
@@ -130,8 +131,8 @@ def test_the_command_writes_what_it_shows(tmp_path, monkeypatch):
     monkeypatch.setattr(low_acceptance, "FAULTS", {"none": Fault()})
     monkeypatch.setattr(low_acceptance, "PROMPT_LENGTH", 3)
     path = tmp_path / "a.json"
-    status, out, _ = outcome(low_acceptance.main, "--N", 8, "--json", path)
-    assert status == 0 and outcome(low_acceptance.main, "--show", path)[1] == out
+    status, out, _ = outcome(main, "low_acceptance", "--N", 8, "--json", path)
+    assert status == 0 and outcome(main, "low_acceptance", "--show", path)[1] == out
     figures = json.loads(path.read_text("utf-8"))
     assert figures["rows"].keys() == {"none", low_acceptance.EAGLE}
     assert out.count("| yes |") == 4  # two rows at two temperatures
