@@ -128,16 +128,17 @@ def answer_of(case: Mapping) -> Answer:
         best = max(paying, key=lambda name: rows[name]["speedup"])
         return Answer(PAYS, best, f"it pays. {speed_in_words(best, rows[best])}")
 
-    # (c)
+    # (c) Without a draft, the costs have chosen nothing.
     fastest = max(rows, key=lambda name: rows[name]["speedup"])
-    if all(row["high"] < 1 for row in rows.values()) and not case["disturbed"]:
+    disturbed = case["disturbed"] and "positions" in case
+    if all(row["high"] < 1 for row in rows.values()) and not disturbed:
         speed = speed_in_words(f"The fastest decoder, {fastest},", rows[fastest])
         return Answer(DOES_NOT_PAY, fastest, f"it does not pay. {speed}")
 
     # (d)
     words = f"it is not known from these {case['n_prompts']} prompts."
     advice = "More prompts give narrower intervals (--prompts FILE)."
-    if case["disturbed"]:
+    if disturbed:
         words = "it is not known, because the costs are disturbed."
         advice = "Run this again when the machine is idle."
     speed = speed_in_words(fastest, rows[fastest])

@@ -26,7 +26,8 @@ def row(low, speedup, high):
 
 def case_of(rows, **more):
     """Return the case of one temperature."""
-    return {"rows": rows, "N": 60, "repeats": 3, "n_prompts": 6, "disturbed": ""} | more
+    return {"rows": rows, "N": 60, "repeats": 3, "n_prompts": 6, "disturbed": "",
+            "positions": []} | more
 
 
 # ---- the rule
@@ -63,6 +64,9 @@ def test_with_disturbed_costs_the_race_shows_a_gain_but_no_loss():
     assert answer_of(disturbed({"--K 1": row(0.7, 0.8, 0.9)})) == (NOT_KNOWN, "--K 1", (
         "it is not known, because the costs are disturbed. --K 1 ran at 0.80 times the speed of "
         "plain decoding (0.70 - 0.90). Run this again when the machine is idle."))
+    without_draft = disturbed({"--decoder lookup": row(0.7, 0.8, 0.9)})
+    del without_draft["positions"]
+    assert answer_of(without_draft).answer == DOES_NOT_PAY
 
 
 @pytest.mark.parametrize("more, words", [
