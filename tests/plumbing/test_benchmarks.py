@@ -49,7 +49,7 @@ SMALL = {  # constants of the commands, which make them fast
                 KS=[0, 2]),
     engines: dict(ONE_TEXT, SEEDS=1),
     variants: ONE_TEXT,
-    quantized: dict(ONE_TEXT, KS=[2], STAGED=[(2, 1)], ROWS=[1], ROUNDINGS=[(4, None)]),
+    quantized: dict(ONE_TEXT, KS=[2], ROWS=[1], ROUNDINGS=[(4, None)]),
     acceptance: dict(TEMPERATURES=[0.5, 1.0], LENGTH=12),
     rules: dict(LENGTH=12),
     patterns: dict(ONE_TEXT, PROPERTIES={"an age": {"age": {"enum": [4, 21, 30]}}})}
@@ -216,17 +216,14 @@ def test_weights_are_rounded_to_as_many_steps_as_bits_have(bits, size):
     assert abs(parts.reshape(w.shape) - w).max() <= abs(w).max() / most / 2
 
 
-def test_quantized_and_staged_texts_are_plain_ones_in_fewer_rounds():
+def test_quantized_texts_are_plain_ones_in_fewer_rounds():
     rows = partial(quantized.model_rows, temperature=0.0, alpha=None)
     target = model(1)
     write = partial(race_module.write_text, quantized.int8_copy(target), target, ids=[1, 2], N=9,
                     seed=0)
     plain = write(build_step=quantized.quantized_builder(rows, 0))
-    assert len(plain.rounds) == 9
-    staged = quantized.staged(rows, model(2), 3, 2)
-    for build_step in (quantized.quantized_builder(rows, 3), staged):
-        text = write(build_step=build_step)
-        assert text.ids == plain.ids and len(text.rounds) < 9
+    text = write(build_step=quantized.quantized_builder(rows, 3))
+    assert len(plain.rounds) == 9 and text.ids == plain.ids and len(text.rounds) < 9
 
 
 # ---- figures of the commands, by hand
@@ -351,7 +348,7 @@ ONCE = "--N 3 --repeats 1"
     (speed, ONCE, "3 new tokens"), (batch, ONCE, "3 new tokens"),
     (engines, f"{ONCE} --only here", "3 new tokens"),
     (variants, f"{ONCE} --rows stopping lookup", "3 new tokens"),
-    (quantized, f"{ONCE} --temperature 1 --busy 1", "3 new tokens"),
+    (quantized, f"{ONCE} --temperature 1", "3 new tokens"),
     (acceptance, "--texts 2", "2 texts of 12 tokens"),
     (rules, "--rounds 6", "Temperature 0.7: 6 rounds of"),
     (patterns, "--repeats 1", "An age, temperature 1:")])
