@@ -1,5 +1,6 @@
-"""Commands that measure the tables of RESULTS.md.
+"""Measure the tables of RESULTS.md: python -m benchmarks NAME.
 
+__main__    the command line of all tables
 command     flags and cells that all of them share
 models      the models and prompts of the tables
 speed       times of passes, and when speculation pays
@@ -13,6 +14,5 @@ engines     other programs on the same work
 loops       our loop and transformers' loop over the same models
 low_acceptance  faults in the draft, and the acceptance by position that shows them
 door        what wrappers/transformers_model.py adds to a pass
-gpu         all benchmarks for a GPU
 power       the oracle's power: how surely it refuses a wrong rule
 """

@@ -1,7 +1,7 @@
 """Measure the acceptance of the bundled pair against the temperature of both models.
 
-    python -m benchmarks.acceptance --json benchmarks/results/acceptance.json    some minutes
-    python -m benchmarks.acceptance --show benchmarks/results/acceptance.json
+    python -m benchmarks acceptance --json benchmarks/results/acceptance.json    some minutes
+    python -m benchmarks acceptance --show benchmarks/results/acceptance.json
 
     alpha   the mean, over all positions whose guess was tested, of the probability that the
             guess is accepted: the sum of min(p_target, p_draft) over the vocabulary
@@ -11,7 +11,6 @@
 Positions of one text are not independent, so standard errors count texts.
 """
 
-import sys
 
 import numpy as np
 
@@ -85,13 +84,10 @@ def paragraphs(figures, args):
          for temperature, row in figures["temperatures"].items()])
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.acceptance", __doc__)
+def add_flags(parser):
+    """Add the flags of this table."""
     parser.add_argument("--texts", type=whole, default=120,
                         help="number of texts at each temperature")
-    args = parser.parse_args(argv)
-    return command.run("benchmarks.acceptance", args, all_figures, paragraphs)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, add_flags=add_flags)

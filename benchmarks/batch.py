@@ -1,17 +1,16 @@
 """Measure batches: tokens per second of 1 .. 16 texts per batch, plain and speculative.
 
-    python -m benchmarks.batch --N 24 --repeats 4 --json benchmarks/results/batch-124M.json
+    python -m benchmarks batch --N 24 --repeats 4 --json benchmarks/results/batch-124M.json
 
 Only the time can differ between batch sizes: every size writes the same texts, because the
 compiled product makes them equal bit by bit (wrappers/batch.py). The time includes
 reading the prompts. The weights are random, of the true shape; guesses are accepted with a
-given probability (race.py). All settings take turns.
+given probability (demo/race.py). All settings take turns.
 
     n    texts per batch
     K    guesses per round; 0 is plain decoding
 """
 
-import sys
 from functools import partial
 
 import numpy as np
@@ -82,10 +81,4 @@ def paragraphs(figures, args):
     yield markdown_table(["", *names], rows)
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.batch", __doc__, repeats=3)
-    return command.run("benchmarks.batch", parser.parse_args(argv), all_figures, paragraphs)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=3)

@@ -1,29 +1,51 @@
-"""Share what the benchmarks' commands need: flags, errors in one line, and cells of tables.
+"""Share what commands that measure need: flags, errors in one line, and cells of tables."""
 
-    all_figures(args)           a benchmark's function that measures and returns its figures
-    paragraphs(figures, args)   its function that yields them as sentences and tables
-"""
-
+import importlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.models import LENGTH
-from demo.page import check_page_path
-from lib.terminal import Help, Parser, command, print_safely, read_json_flag, try_to_write
+from lib.terminal import (
+    Help,
+    Parser,
+    command,
+    flags_given,
+    print_safely,
+    read_json_flag,
+    try_to_write,
+)
 from variants.registry import whole
 
 
-def new_parser(module, doc, repeats=None):
+class Benchmark(NamedTuple):
+    """Describe a table of RESULTS.md: how it is measured and shown."""
+
+    doc: str  # of its module; --help shows the first line
+    all_figures: Callable  # (args) -> figures, measured
+    paragraphs: Callable  # (figures, args) -> sentences and tables
+    repeats: int | None = None  # the default of --repeats; None: without --repeats and --N
+    add_flags: Callable | None = None  # (parser) -> None
+    requirements: str = "requirements.txt"
+
+
+WITH_SHOW = {"show", "only", "plot"}  # flags that apply to stored figures
+
+
+def new_parser(program, doc, repeats=None):
     """Return a Parser with --json and --show; with --N and --repeats if `repeats` is given."""
-    parser = Parser(f"python -m {module}", description=doc.split("\n")[0],
+    parser = Parser(f"python -m {program}", description=doc.split("\n")[0],
                     formatter_class=Help)
     add = parser.add_argument
     add("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     add("--show", type=Path, metavar="FILE",
         help="print the tables of the figures in FILE instead of measuring")
     if repeats:
-        add("--N", type=whole, default=LENGTH, help="number of new tokens per text")
+        # main.py has the longer name.
+        add("--N", "--n_tokens_to_generate", type=whole, default=LENGTH, metavar="N",
+            help="number of new tokens per text")
         add("--repeats", type=whole, default=repeats,
             help="number of repetitions of all measurements")
     return parser
@@ -35,31 +57,44 @@ def add_backend(parser):
                         help="numba runs the models on the processor, cupy on a GPU")
 
 
-def run(program, args, all_figures, paragraphs, requirements="requirements.txt", page_of=None):
+def parse(parser, argv=None):
+    """Return the flags; `given` has the names of those that the user typed."""
+    args = parser.parse_args(argv)
+    args.given = flags_given(sys.argv[1:] if argv is None else argv)
+    # A flag without an effect is an error, because the user expects one.
+    misplaced = args.given - WITH_SHOW
+    if args.show and misplaced:
+        parser.error(f"--{min(misplaced)} does not apply to --show, which measures nothing")
+    return args
+
+
+def run(program, args, all_figures, paragraphs, requirements="requirements.txt", draw=None):
     """Measure, print and write --json, or print what --show holds. Return the exit status.
 
-    `page_of` returns the page of a command that has the flag --out.
+    `draw(figures, path)` draws the picture of a command that has the flag --plot.
     """
     # `command` turns errors into one line. It decorates a main(argv), so this function has an
     # argv too, and does not use it: the flags are parsed already.
     @command(program, requirements)
     def print_tables(argv=None):
         """Print the paragraphs, with all errors in one line."""
-        if args.show and args.json:
-            raise ValueError("--json does not apply to --show, which measures nothing")
-        # A file that cannot be written is an error before the measurement, which may take long.
-        if page_of and args.out:
-            check_page_path(args.out, "out")
-            try_to_write("out", args.out)
+        plot = args.plot if draw else None
+        if plot:
+            # What would fail at the end is an error before the measurement.
+            importlib.import_module("matplotlib")
+            try_to_write("plot", plot)
         if args.show:
             figures = read_json_flag("show", args.show)
             parts = shown_paragraphs(figures, args, paragraphs)
         else:
             figures = measured_figures(args, all_figures)
             parts = paragraphs(figures, args)
-        if page_of and args.out:
-            args.out.write_text(page_of(figures), encoding="utf-8")
         print_safely("\n\n".join(parts), sys.stdout)
+        if plot:
+            draw(figures, plot)
+        # Figures of a measurement that Ctrl-C ended are printed before the command ends.
+        if not args.show and "interrupted" in figures:
+            raise KeyboardInterrupt
 
     return print_tables()
 

@@ -1,6 +1,6 @@
 """Measure what wrappers/transformers_model.py adds to a forward pass of transformers.
 
-    python -m benchmarks.door --repeats 40
+    python -m benchmarks door --repeats 40
 
 Both passes read the same tokens after the same cached text. The bare pass is transformers' own
 forward and crop; the wrapper finds the tokens to read, checks them, and returns the rows as a
@@ -8,7 +8,6 @@ NumPy array. The weights are random, of 124M's shape. The two passes take turns,
 machine slows both; the ratio is computed for each turn, then the quartiles of all ratios.
 """
 
-import sys
 from functools import partial
 
 import numpy as np
@@ -83,11 +82,5 @@ def paragraphs(figures, args):
                           "ratio (quartiles)"], rows)
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.door", __doc__, repeats=40)
-    return command.run("benchmarks.door", parser.parse_args(argv), all_figures, paragraphs,
-                       "requirements/peers.txt")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(
+    __doc__, all_figures, paragraphs, repeats=40, requirements="requirements/peers.txt")

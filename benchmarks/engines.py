@@ -1,8 +1,8 @@
 """Compare our texts and speed with those of transformers and llama.cpp on the same work.
 
-    python -m benchmarks.engines --N 48 --json benchmarks/results/engines.json
-    python -m benchmarks.engines --size 124M --N 60 --json benchmarks/results/engines-124M.json
-    python -m benchmarks.engines --only llama.cpp --N 20
+    python -m benchmarks engines --N 48 --json benchmarks/results/engines.json
+    python -m benchmarks engines --size 124M --N 60 --json benchmarks/results/engines-124M.json
+    python -m benchmarks engines --only llama.cpp --N 20
 
     same          prompts whose greedy speculative text is the text of our plain decoding
     tokens/pass   new tokens / passes of the target, at temperature 0 and 1 (several seeds)
@@ -14,7 +14,6 @@ are float32 everywhere, and every engine has as many threads as our products. tr
 requirements/peers.txt, llama.cpp requirements/engines.txt.
 """
 
-import sys
 import tempfile
 import time
 from functools import partial
@@ -240,15 +239,14 @@ def paragraphs(figures, args):
                           for name, row in figures["rows"].items()])
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.engines", __doc__, repeats=3)
+def add_flags(parser):
+    """Add the flags of this table."""
     add = parser.add_argument
     add("--size", choices=SIZES, default="pair", help="size of the models, or the bundled pair")
     add("--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="ENGINE",
         help=f"engines to measure: {', '.join(map(repr, ENGINES))} (default: all)")
-    return command.run("benchmarks.engines", parser.parse_args(argv), all_figures, paragraphs,
-                       "requirements/peers.txt -r requirements/engines.txt")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(
+    __doc__, all_figures, paragraphs, repeats=3, add_flags=add_flags,
+    requirements="requirements/peers.txt -r requirements/engines.txt")

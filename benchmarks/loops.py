@@ -1,7 +1,7 @@
 """Compare our loop with transformers' assisted generation, over the same two models.
 
-    python -m benchmarks.loops --N 48 --json benchmarks/results/loops.json
-    python -m benchmarks.loops --size 124M --N 48 --json benchmarks/results/loops-124M.json
+    python -m benchmarks loops --N 48 --json benchmarks/results/loops.json
+    python -m benchmarks loops --size 124M --N 48 --json benchmarks/results/loops-124M.json
 
     here           speculative.py over wrappers/transformers_model.py
     transformers   its generate, with the draft as the assistant
@@ -14,7 +14,6 @@ the ratio of milliseconds per round does not depend on this luck. A round is K d
 target pass, and all that the loop does in between.
 """
 
-import sys
 import time
 
 import numpy as np
@@ -138,13 +137,12 @@ def paragraphs(figures, args):
                           "ratio of time per round (range)"], table)
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.loops", __doc__, repeats=5)
+def add_flags(parser):
+    """Add the flags of this table."""
     parser.add_argument("--size", choices=SIZES, default="pair",
                         help="size of the models, or the bundled pair")
-    return command.run("benchmarks.loops", parser.parse_args(argv), all_figures, paragraphs,
-                       "requirements/peers.txt")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(
+    __doc__, all_figures, paragraphs, repeats=5, add_flags=add_flags,
+    requirements="requirements/peers.txt")

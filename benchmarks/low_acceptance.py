@@ -1,7 +1,7 @@
 """Plant faults in the bundled draft that leave the text exact, and count accepted guesses.
 
-    python -m benchmarks.low_acceptance --json benchmarks/results/low_acceptance.json
-    python -m benchmarks.low_acceptance --show benchmarks/results/low_acceptance.json
+    python -m benchmarks low_acceptance --json benchmarks/results/low_acceptance.json
+    python -m benchmarks low_acceptance --show benchmarks/results/low_acceptance.json
 
     fault      changes what the draft reads, at which temperature it guesses, or how often
     identical  texts at temperature 0 that are the texts of plain decoding
@@ -12,7 +12,6 @@ The guesses are tested with the rows they were drawn from, whatever the draft ha
 fault changes the distribution of the text (Theorem 1). demo/hazards.py counts.
 """
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -25,7 +24,6 @@ from benchmarks import command
 from benchmarks.command import number
 from benchmarks.models import OPENINGS, load_benchmark_pair, named
 from demo.hazards import (
-    N_PARTS,
     PositionCounts,
     counts_from_lists,
     counts_of_text,
@@ -193,21 +191,20 @@ def written_rounds(make_step_of, pair, ids, temperature, N, seed):
     return [done._replace(p_draft=None, p_target=None) for done in generate(ids, step, N, rng)]
 
 
-def first_guess_counts(rounds):  # -> [2, 1, 2]
+def first_guess_counts(rounds):  # -> [2, 2]
     """Return how many first guesses were tested and accepted, by the round before them.
 
-    counts[0] are tested guesses, counts[1] accepted ones. The middle axis stands for the parts
-    of a text, of which there is one here. In the last axis, column 0 counts first guesses after
-    a round with a rejected guess, and column 1 those after a round without one.
+    counts[0] are tested guesses, counts[1] accepted ones. Column 0 counts first guesses after a
+    round with a rejected guess, and column 1 those after a round without one.
     """
-    counts = np.zeros((2, 1, 2), int)
+    counts = np.zeros((2, 2), int)
     for before, done in pairwise(rounds):
         # The last round may have no guess.
         if done.guesses:
             all_accepted = before.n_accepted == len(before.guesses)
             column = int(all_accepted)
-            counts[0, 0, column] += 1
-            counts[1, 0, column] += done.n_accepted > 0
+            counts[0, column] += 1
+            counts[1, column] += done.n_accepted > 0
     return counts
 
 
@@ -216,8 +213,8 @@ def counted_texts(make_step_of, pair, texts, temperature, args) -> tuple[dict, l
     # At temperature 0 every repeat would write the same texts.
     repeats = args.repeats if temperature else 1
     # The first axis of both arrays: 0 counts tested guesses, 1 accepted guesses.
-    by_position = np.zeros((2, len(texts), N_PARTS, GUESSED), int)
-    first_guess = np.zeros((2, len(texts), 1, 2), int)
+    by_position = np.zeros((2, len(texts), GUESSED), int)
+    first_guess = np.zeros((2, len(texts), 2), int)
     new = []
     n_rounds = 0
     for i, ids in enumerate(texts):
@@ -342,12 +339,9 @@ def paragraphs(figures, args):
                               "after a fully accepted round"], first_lines)
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.low_acceptance", __doc__, repeats=2)
+def add_flags(parser):
+    """Add the flags of this table."""
     parser.set_defaults(N=200)
-    args = parser.parse_args(argv)
-    return command.run("benchmarks.low_acceptance", args, all_figures, paragraphs)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=2, add_flags=add_flags)

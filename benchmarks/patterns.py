@@ -1,6 +1,6 @@
 """Measure texts that fit a pattern: tokens per pass, speed-up, and what the mask costs.
 
-    python -m benchmarks.patterns --json benchmarks/results/patterns.json
+    python -m benchmarks patterns --json benchmarks/results/patterns.json
 
 Two JSON schemas on the bundled pair: one with many fixed keys, and one whose only value is free
 text between quotes. All decoders take turns on each prompt (demo/race.py), and all write under
@@ -19,7 +19,6 @@ The rounds of a text are run again to measure masks, with a look, a pass and mas
 """
 
 import json
-import sys
 import time
 from itertools import chain
 from typing import NamedTuple
@@ -201,13 +200,12 @@ def paragraphs(figures, args):
     yield markdown_table(["text", *(f"{cost} (quartiles)" for cost in COSTS)], lines)
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.patterns", __doc__)
+def add_flags(parser):
+    """Add the flags of this table."""
     parser.add_argument("--repeats", type=whole, default=5,
                         help="number of repetitions of all measurements")
-    return command.run("benchmarks.patterns", parser.parse_args(argv), all_figures, paragraphs,
-                       "requirements/pattern.txt")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(
+    __doc__, all_figures, paragraphs, add_flags=add_flags,
+    requirements="requirements/pattern.txt")

@@ -1,7 +1,7 @@
 """Measure which tests of engines refuse the wrong rules of exact/rules/batched.py.
 
-    python -m benchmarks.power --json benchmarks/results/power.json    10 to 35 minutes
-    python -m benchmarks.power --show benchmarks/results/power.json
+    python -m benchmarks power --json benchmarks/results/power.json    10 to 35 minutes
+    python -m benchmarks power --show benchmarks/results/power.json
 
 A protocol is an engine's public test, restated for verifiers that are functions over arrays. It
 draws and asserts what the test draws and asserts, with the test's sizes and bounds:
@@ -9,7 +9,6 @@ draws and asserts what the test draws and asserts, with the test's sizes and bou
 pass; each run has its own random numbers. The oracle's verdict is not simulated.
 """
 
-import sys
 from functools import partial
 from typing import Callable, NamedTuple
 
@@ -280,10 +279,4 @@ def paragraphs(figures, args):
     yield markdown_table(["rule", "exact?", *links, "rounds"], lines)
 
 
-def main(argv=None):
-    args = command.new_parser("benchmarks.power", __doc__).parse_args(argv)
-    return command.run("benchmarks.power", args, all_figures, paragraphs)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs)

@@ -1,23 +1,16 @@
 r"""Measure the target's int8 copy as its draft: what rounding costs, saves and gains.
 
-    python -m benchmarks.quantized --json benchmarks/results/quantized-pair.json
-    python -m benchmarks.quantized --size 124M --temperature 0 1 --N 64 \
+    python -m benchmarks quantized --json benchmarks/results/quantized-pair.json
+    python -m benchmarks quantized --size 124M --temperature 0 1 --N 64 \
         --json benchmarks/results/quantized-124M.json               # eight minutes or more
-    python -m benchmarks.quantized --size 124M --N 64 --only races --temperature 1 \
-        --alpha 0.98 --busy 1                                       # next to a busy process
-    python -m benchmarks.quantized --size 1558M --N 16 --repeats 1 --temperature 1 --alpha 0.98
+    python -m benchmarks quantized --size 1558M --N 16 --repeats 1 --temperature 1 --alpha 0.98
 
     rounding   1 - TV of the target and its rounded copies, on the target's texts (pair only)
-    passes     milliseconds of 1 .. 8 rows: all matrix products of a pass, and whole passes
-    races      plain decoding, K = 1 .. 8, auto and staged, in turns: the pair on its own text,
-               a released size with random weights and a set probability alpha of acceptance
-
-    staged K, k   K guesses of the copy per round; the copy samples them by speculation itself,
-                  with k guesses of a small draft per round
+    products   milliseconds of all matrix products of a pass, with 1 .. 8 rows
+    races      plain decoding, K = 1 .. 8 and auto, in turns: the pair on its own text, a
+               released size with random weights and a set probability alpha of acceptance
 """
 
-import subprocess
-import sys
 from functools import partial
 from types import SimpleNamespace
 
@@ -26,25 +19,19 @@ import numpy as np
 from benchmarks import command
 from benchmarks.command import gain, number, ranged
 from benchmarks.models import OPENINGS, SIZES, load_benchmark_pair, named, size_in_words
-from demo.clock import machine, milliseconds, rows_actions
+from demo.clock import machine, milliseconds
 from demo.race import costs_at, race, race_figures, simulated
 from gpt2 import GPT2
 from lib.backend.products import matmul
 from lib.checkpoints.weights import flatten
 from lib.markdown import markdown_table
 from sampling import with_sampling
-from speculative import autoregressive_sampling, draft_and_verify, make_step
+from speculative import autoregressive_sampling
 from theory.speedup import acceptance_rate
 from variants.quantized import build, int8_copy, with_matrices
-from variants.registry import whole_from_0
-from variants.staged import staged_guess
 
 ROWS = range(1, 9)
 KS = range(1, 9)
-STAGED = ((6, 2), (8, 2), (12, 3))
-# The probability that a simulated small draft's token is 0: about the acceptance of the pair.
-# The copy accepts a bit more, because both may have token 1 (demo/race.py).
-SMALL = 0.6
 # size: weights that share a scale; None: all weights of an output
 ROUNDINGS = [(bits, size) for bits in (8, 6, 4) for size in (None, 32)]
 
@@ -90,17 +77,13 @@ def rounded(w, bits, size):  # [n_out, n_in] -> as w
 
 # ---- what it saves
 
-def passes(args, encoder, draft, copy, target):
-    """Return milliseconds of ROWS rows: of the products, and of whole passes."""
+def products(args, encoder, draft, copy, target):
+    """Return milliseconds of the matrix products of a pass, for each number of ROWS."""
     # {(what is timed, number of rows): function}; all functions take turns.
-    actions = {}
-    for name, model in (("float32", target), ("int8", copy)):
-        for n, action in rows_actions(model, ROWS).items():
-            actions[name, n] = action
-            actions[f"{name} products", n] = partial(multiply_rows, matrices(model), n)
+    actions = {(name, n): partial(multiply_rows, matrices(model), n)
+               for name, model in (("float32", target), ("int8", copy)) for n in ROWS}
     times = milliseconds(actions, args.repeats)
-    return {name: [times[name, n] for n in ROWS]
-            for name in ("float32 products", "int8 products", "float32", "int8")}
+    return {name: [times[name, n] for n in ROWS] for name in ("float32", "int8")}
 
 
 def matrices(model):
@@ -128,7 +111,6 @@ def races(args, encoder, draft, copy, target):
     else:
         # The first token is the text's number, on which simulated acceptance depends.
         texts = [[i] * 16 for i in range(3)]
-    small = int8_copy(draft)
     settings = {}
     Ks = {"plain": 0} | {f"K = {K}": K for K in KS}
     # The pair has its own acceptance, which None stands for. Random weights get those of
@@ -141,13 +123,12 @@ def races(args, encoder, draft, copy, target):
             as_rows = partial(model_rows, temperature=T, alpha=alpha)
             builders = {name: quantized_builder(as_rows, K) for name, K in Ks.items()}
             builders["K = auto"] = quantized_builder(as_rows, "auto", costs)
-            builders |= {f"staged {K}, {k}": staged(as_rows, small, K, k) for K, k in STAGED}
             results = race(copy, target, builders, texts, args.N, args.repeats)
             setting = f"temperature {T:g}"
             if alpha:
                 setting += f", alpha {alpha:g}"
-            # The formula predicts chains of K guesses. auto and staged are not in Ks, and K = 0
-            # asks for no prediction.
+            # The formula predicts chains of K guesses. auto is not in Ks, and K = 0 asks for no
+            # prediction.
             settings[f"{setting}, c = {costs.c:.2f}"] = {
                 name: race_figures(result, results["plain"], K=Ks.get(name, 0))
                 for name, result in results.items()}
@@ -164,7 +145,7 @@ def model_rows(model, role, temperature, alpha):
         return model
     # The probability that a row of this model is token 0. The target's rows always are, so the
     # target accepts the copy's guess with probability alpha.
-    zero_probability = {"small": SMALL, "copy": alpha, "target": 1}[role]
+    zero_probability = {"copy": alpha, "target": 1}[role]
     return simulated(model, zero_probability)
 
 
@@ -179,16 +160,6 @@ def quantized_builder(as_rows, K, costs=None):
     return build_step
 
 
-def staged(as_rows, small, K, k):
-    """Return the builder of the scheme of two levels: small under copy under target."""
-    def build_step(copy, target):
-        draft = small.fresh()
-        inner = draft_and_verify(as_rows(draft, "small"), as_rows(copy, "copy"), k)
-        return make_step(as_rows(target, "target"), K, partial(staged_guess, inner=inner))
-
-    return build_step
-
-
 # ---- tables
 
 def rounding_table(part):
@@ -198,18 +169,15 @@ def rounding_table(part):
                           for name, (overlap, same) in part.items()])
 
 
-def pass_tables(part):
-    """Yield the tables of `passes`: of the products alone, and of whole passes."""
-    for kind, end in (("products", " products"), ("whole passes", "")):
-        of_float32 = part["float32" + end]  # the times of ROWS rows
-        of_int8 = part["int8" + end]
-        one_row = of_float32[0]["median"]  # the unit of both relative columns
-        rows = []
-        for n, float32, int8 in zip(ROWS, of_float32, of_int8):
-            rows.append([n, ranged(float32), number(float32["median"] / one_row),
-                         ranged(int8), number(int8["median"] / one_row)])
-        yield markdown_table([f"rows, {kind}", "float32: ms (quartiles)", "relative",
-                              "int8: ms (quartiles)", "relative to float32's row"], rows)
+def products_table(part):
+    """Yield the table of `products`."""
+    one_row = part["float32"][0]["median"]  # the unit of both relative columns
+    rows = []
+    for n, float32, int8 in zip(ROWS, part["float32"], part["int8"]):
+        rows.append([n, ranged(float32), number(float32["median"] / one_row),
+                     ranged(int8), number(int8["median"] / one_row)])
+    yield markdown_table(["rows, products", "float32: ms (quartiles)", "relative",
+                          "int8: ms (quartiles)", "relative to float32's row"], rows)
 
 
 def race_tables(part):
@@ -225,7 +193,7 @@ def race_tables(part):
 
 # ---- all parts
 
-PARTS = {"rounding": (rounding, rounding_table), "passes": (passes, pass_tables),
+PARTS = {"rounding": (rounding, rounding_table), "products": (products, products_table),
          "races": (races, race_tables)}
 
 
@@ -233,31 +201,19 @@ def all_figures(args):
     """Return the figures of the parts wanted; `rounding` is of the pair only."""
     encoder, draft, target = load_benchmark_pair(args.size)
     models = (draft, int8_copy(target), target)
-    # Each busy process keeps a core until it is killed below.
-    spin = [sys.executable, "-c", "while True: pass"]
-    busy = [subprocess.Popen(spin) for _ in range(args.busy)]
-    figures = machine() | {"size": args.size, "busy": args.busy}
-    try:
-        for part in args.only:
-            # Rounding is measured on texts, and only the pair writes texts.
-            if part == "rounding" and not encoder:
-                continue
-            measure, _ = PARTS[part]
-            figures[part] = measure(args, encoder, *models)
-        return figures
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
+    figures = machine() | {"size": args.size}
+    for part in args.only:
+        # Rounding is measured on texts, and only the pair writes texts.
+        if part == "rounding" and not encoder:
+            continue
+        measure, _ = PARTS[part]
+        figures[part] = measure(args, encoder, *models)
+    return figures
 
 
 def paragraphs(figures, args):
     """Yield the paragraphs and tables of a file."""
-    n_busy = figures["busy"]
-    busy = ""  # stays empty for an idle machine
-    if n_busy:
-        busy = f", next to {n_busy} busy process{'' if n_busy == 1 else 'es'}"
-    yield f"{size_in_words(figures['size'])}{busy}. {figures['measured']}"
+    yield f"{size_in_words(figures['size'])}. {figures['measured']}"
     for part in args.only:
         if part in figures:  # the part was measured
             _, tables = PARTS[part]
@@ -272,8 +228,8 @@ def read_probability(text):
     return value
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.quantized", __doc__, repeats=3)
+def add_flags(parser):
+    """Add the flags of this table."""
     add = parser.add_argument
     add("--size", choices=SIZES, default="pair", help="size of the models, or the bundled pair")
     add("--only", nargs="+", choices=PARTS, default=[*PARTS],
@@ -282,10 +238,6 @@ def main(argv=None):
         help="temperatures of the races (default: 0 0.7 1)")
     add("--alpha", type=read_probability, nargs="+", default=[0.98, 0.96, 0.93],
         help="acceptance rates of the races with random weights (default: 0.98 0.96 0.93)")
-    add("--busy", type=whole_from_0, default=0, metavar="N",
-        help="keep N other processes busy while measuring")
-    return command.run("benchmarks.quantized", parser.parse_args(argv), all_figures, paragraphs)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=3, add_flags=add_flags)

@@ -1,8 +1,8 @@
 """Compute the expected tokens per round of every test, on rows of the bundled pair.
 
-    python -m benchmarks.rules --json benchmarks/results/rules.json    some minutes
-    python -m benchmarks.rules --show benchmarks/results/rules.json
-    python -m benchmarks.rules --record benchmarks/results/rows.npz    rows of exact/recorded.py
+    python -m benchmarks rules --json benchmarks/results/rules.json    some minutes
+    python -m benchmarks rules --show benchmarks/results/rules.json
+    python -m benchmarks rules --record benchmarks/results/rows.npz    rows of exact/recorded.py
 
     round    of the ratio test, in a text that continues one of models.OPENINGS. Its guesses and
              rows are recorded as a Place
@@ -19,7 +19,6 @@ Rounds of one text are not independent, so standard errors count texts. A decode
 start where its own test ended the round before, so its tokens per pass can differ slightly.
 """
 
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -186,11 +185,13 @@ def places_of_pair(temperature, n_rounds):
 
 
 def record_chains(args):
-    """Write the chains of every EVERYth round at temperature 1; print their figures."""
+    """Write the chains of every EVERYth round at temperature 1; return their figures' file."""
+    if args.json:
+        raise ValueError("--json does not apply to --record, which writes its own file")
     terminal.try_to_write("record", args.record)
     rounds = islice(places_of_pair(1.0, args.rounds), 0, None, EVERY)
     recorded.write(args.record, [place.chain() for _, place in rounds])
-    print("\n\n".join(recorded.paragraphs(path=args.record)))
+    return {"recorded": str(args.record)}
 
 
 # ---- what each test gives
@@ -232,7 +233,9 @@ def siblings(place):
 # ---- figures
 
 def all_figures(args):
-    """Return the figures of all temperatures."""
+    """Return the figures of all temperatures; with --record, the name of the written file."""
+    if args.record:
+        return record_chains(args)
     temperatures = {}
     for temperature in TEMPERATURES:
         # Each list has one entry per round.
@@ -253,6 +256,9 @@ def all_figures(args):
 
 def paragraphs(figures, args):
     """Yield the sentences and tables of a file."""
+    if "recorded" in figures:
+        yield from recorded.paragraphs(path=figures["recorded"])
+        return
     parts = figures["temperatures"].items()
     for temperature, part in parts:
         yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} "
@@ -274,20 +280,13 @@ def mean_and_error(figure):
     return f"{figure['mean']:.3f} ± {figure['error']:.3f}"
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.rules", __doc__)
+def add_flags(parser):
+    """Add the flags of this table."""
     parser.add_argument("--rounds", type=whole, default=2000,
                         help="number of rounds to record at each temperature")
     parser.add_argument("--record", type=Path, metavar="FILE",
                         help=f"write every {EVERY}th round at temperature 1 to FILE, for "
                              "python -m exact.judge --rows; measure nothing else")
-    args = parser.parse_args(argv)
-    if args.record:
-        # `command` is a decorator: the function that it returns prints errors in one line.
-        record_chains_safely = terminal.command("benchmarks.rules")(record_chains)
-        return record_chains_safely(args)
-    return command.run("benchmarks.rules", args, all_figures, paragraphs)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, add_flags=add_flags)

@@ -1,19 +1,18 @@
 """Measure the times of passes on this machine, and when speculation pays.
 
-    python -m benchmarks.speed --json benchmarks/results/speed-pair.json
-    python -m benchmarks.speed --size 124M --json benchmarks/results/speed-124M.json
-    python -m benchmarks.speed --show benchmarks/results/speed-124M.json --only passes
-    python -m benchmarks.speed --backend cupy --size 124M --json gpu-124M.json
+    python -m benchmarks speed --json benchmarks/results/speed-pair.json
+    python -m benchmarks speed --size 124M --json benchmarks/results/speed-124M.json
+    python -m benchmarks speed --show benchmarks/results/speed-124M.json --only passes
+    python -m benchmarks speed --backend cupy --size 124M --json gpu-124M.json
 
     passes      bandwidth; milliseconds of M rows, and of a token after several contexts
     simulated   tokens per second for K = 1 .. 8 if a guess is accepted with probability alpha
-    own         tokens per second of the bundled pair on its own text, K auto too (race.py)
+    own         tokens per second of the bundled pair on its own text, K auto too (demo/race.py)
 
     floor       seconds: bytes of the weights / memory bandwidth, which is measured in turns
                 with passes over one row
 """
 
-import sys
 from functools import partial
 
 import numpy as np
@@ -218,15 +217,13 @@ def paragraphs(figures, args):
             yield from tables(figures[part])
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.speed", __doc__, repeats=21)
+def add_flags(parser):
+    """Add the flags of this table."""
     parser.add_argument("--size", choices=SIZES, default="pair",
                         help="size of the models, or the bundled pair")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS],
                         help="parts to measure or to show (default: all)")
     command.add_backend(parser)
-    return command.run("benchmarks.speed", parser.parse_args(argv), all_figures, paragraphs)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=21, add_flags=add_flags)

@@ -1,10 +1,11 @@
 """Measure every decoder on the bundled pair: tokens per pass, rows per pass, time.
 
-    python -m benchmarks.variants --json benchmarks/results/variants.json
-    python -m benchmarks.variants --rows stopping "speculative --K 2" "speculative --K 3"
+    python -m benchmarks variants --json benchmarks/results/variants.json
+    python -m benchmarks variants --rows stopping "speculative --K 2" "speculative --K 3"
 
-All decoders take turns on each prompt (race.py), and everything is repeated; at temperature 1
-each repeat draws different texts. The time includes reading the prompt, but not loading.
+All decoders take turns on each prompt (demo/race.py), and everything is repeated; at
+temperature 1 each repeat draws different texts. The time includes reading the prompt, but not
+loading.
 
     tokens/pass    new tokens / rounds: a round is one pass of the target
     rows/pass      rows of the target that a pass computes, on average
@@ -14,7 +15,6 @@ each repeat draws different texts. The time includes reading the prompt, but not
 """
 
 import shlex
-import sys
 
 from benchmarks import command
 from benchmarks.command import gain, number
@@ -118,13 +118,11 @@ def paragraphs(figures, args):
         yield markdown_table(rows[0], lines)
 
 
-def main(argv=None):
-    parser = command.new_parser("benchmarks.variants", __doc__, repeats=3)
+def add_flags(parser):
+    """Add the flags of this table."""
     parser.add_argument("--rows", nargs="+", type=read_row, metavar="ROW",
                         help="measure only these decoders; quote a decoder with its flags")
     command.add_backend(parser)
-    return command.run("benchmarks.variants", parser.parse_args(argv), all_figures, paragraphs)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=3, add_flags=add_flags)

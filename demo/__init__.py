@@ -13,9 +13,6 @@ prompts   many prompts: one JSON record each, resumable
 costs     the times of a draft step and of target passes
 clock     functions timed in turns
 answer    whether speculation pays: the rule, and the answer in words
-pay_page  the page of an answer, pay.html with its words
-pay_plots  the pictures of the answer's page
 hazards   acceptance by position in the round, and speed-ups, with intervals
-shapes    what the acceptance by position hints at, in a sentence
 race      decoders raced on the same texts, and the formula's prediction
 """

@@ -3,9 +3,6 @@
     position    the number of a guess in its round: 1 .. K
     acceptance  of position t: the probability that guess t is accepted, given that guesses
                 1 .. t - 1 were accepted
-    hazard      of position t: 1 - acceptance, the probability that the round ends at guess t,
-                given that guess t was tested
-    part        part 0 is the first half of a new text, part 1 its second half
 
 A guess that was not tested is not counted. A round can end before guess t because N tokens are
 written, because of a stop token, or because the draft made fewer guesses.
@@ -24,11 +21,9 @@ from lib.statistics import interval, resamples
 from speculative import Round
 from variants.registry import Costs
 
-N_PARTS = 2
-
 
 class PositionCounts(NamedTuple):
-    """Hold how many guesses were tested and accepted, each an array [n_prompts, N_PARTS, K]."""
+    """Hold how many guesses were tested and accepted, each an array [n_prompts, K]."""
 
     tested: np.ndarray
     accepted: np.ndarray
@@ -48,23 +43,18 @@ def counts_from_lists(lists: dict[str, list]) -> PositionCounts:
 def counts_of_race(runs: Sequence[Sequence[WrittenText]], K: int) -> PositionCounts:
     """Return the counts of a race's runs, [repeats, prompts]; a prompt's repeats are added."""
     per_run = [[counts_of_text(text.rounds, K) for text in texts] for texts in runs]
-    per_prompt = np.sum(per_run, axis=0)  # over the repeats; [prompts, 2, N_PARTS, K]
+    per_prompt = np.sum(per_run, axis=0)  # over the repeats; [prompts, 2, K]
     return PositionCounts(tested=per_prompt[:, 0], accepted=per_prompt[:, 1])
 
 
-def counts_of_text(rounds: Sequence[Round], K: int) -> np.ndarray:  # -> [2, N_PARTS, K]
-    """Return how many guesses of one text were tested and accepted, by part and position."""
-    n_tokens = sum(len(done.ids) for done in rounds)
-    counts = np.zeros((2, N_PARTS, K), int)  # counts[0]: tested, counts[1]: accepted
-    n_written = 0  # tokens before the round
+def counts_of_text(rounds: Sequence[Round], K: int) -> np.ndarray:  # -> [2, K]
+    """Return how many guesses of one text were tested and accepted, by position."""
+    counts = np.zeros((2, K), int)  # counts[0]: tested, counts[1]: accepted
     for done in rounds:
-        # Part 0 while less than half of the text is written, part 1 after that.
-        part = N_PARTS * n_written // n_tokens
         # The tested guesses of a round are its first ones, and so are the accepted guesses.
         n_tested, n_accepted = n_counted(done)
-        counts[0, part, :n_tested] += 1
-        counts[1, part, :n_accepted] += 1
-        n_written += len(done.ids)
+        counts[0, :n_tested] += 1
+        counts[1, :n_accepted] += 1
     return counts
 
 
@@ -83,12 +73,6 @@ def n_counted(done: Round) -> tuple[int, int]:
 
 
 # ---- acceptance
-
-def by_position(counts: PositionCounts) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tested and the accepted guesses of each prompt, in both parts of its text."""
-    # Axis 1 has the two parts of a text, so both results are [prompts, K].
-    return counts.tested.sum(axis=1), counts.accepted.sum(axis=1)
-
 
 def accepted_share(accepted: Any, tested: Any) -> np.ndarray:
     """Return accepted / tested, 0 where nothing was tested.
@@ -110,13 +94,12 @@ def resampled_acceptance(counts: PositionCounts) -> np.ndarray:  # -> [N_RESAMPL
     """Return the acceptance by position in each resample of the prompts."""
     # weights[i, j]: how often prompt j is in resample i
     weights = resamples(len(counts.tested))
-    tested, accepted = by_position(counts)  # [prompts, K] each
-    return accepted_share(weights @ accepted, weights @ tested)
+    return accepted_share(weights @ counts.accepted, weights @ counts.tested)
 
 
 def position_figures(counts: PositionCounts) -> list[dict]:
     """Return for each position: tested, acceptance, and the ends of its interval."""
-    tested, accepted = (each.sum(axis=0) for each in by_position(counts))  # [K] each
+    tested, accepted = (each.sum(axis=0) for each in counts)  # over the prompts; [K] each
     rates = accepted_share(accepted, tested)
     lows, highs = interval(resampled_acceptance(counts))
     figures = []
@@ -156,7 +139,7 @@ def speedups_of_counts(counts: PositionCounts, costs: Costs) -> dict[int, dict]:
     Ks = np.arange(1, most + 1)
     # The time of a round in units of one target row; pass_cost[K] is the pass over K + 1 rows.
     round_time = Ks * costs.c + np.array(costs.pass_cost[1 : most + 1])
-    tested, accepted = (each.sum(axis=0) for each in by_position(counts))
+    tested, accepted = (each.sum(axis=0) for each in counts)
     acceptance = accepted_share(accepted, tested)[:most]
     speedups = tokens_of_rounds(acceptance) / round_time
     # The same for each resample of the prompts.

@@ -16,7 +16,7 @@ decoder.
 
 import time
 from functools import cache
-from itertools import chain, product
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -104,20 +104,36 @@ def write_text(draft, target, build_step, ids, N, seed, stop=()):
 
 
 def race(draft, target, builders, texts, N, repeats, stop=()):
-    """Return {name: the runs of a decoder}."""
+    """Return {name: the runs of a decoder}; show a bar on a terminal."""
+    results = {name: [] for name in builders}
+    with tqdm(total=n_written(len(builders), len(texts), repeats), unit="text", leave=False,
+              disable=None) as bar:
+        for written in raced_repeats(draft, target, builders, texts, N, repeats, bar, stop):
+            for name, runs in results.items():
+                runs.append(written[name])
+    return results
+
+
+def raced_repeats(draft, target, builders, texts, N, repeats, bar, stop=()):
+    """Yield {name: a WrittenText per text} after each repeat; move the bar at each text."""
     # The warm-up: no time of these texts counts.
     for build_step in builders.values():
         write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0, stop)
-    # One empty list per repeat, to which the texts of the repeat are appended.
-    results = {name: [[] for _ in range(repeats)] for name in builders}
-    # A turn is (repeat, (i, the ids of text i)).
-    turns = list(product(range(repeats), enumerate(texts)))
-    for repeat, (i, ids) in tqdm(turns, unit="text", leave=False, disable=None):
-        # All decoders write text i, one after the other.
-        for name, build_step in builders.items():
-            written = write_text(draft, target, build_step, ids, N, (repeat, i), stop)
-            results[name][repeat].append(written)
-    return results
+        bar.update()
+    for repeat in range(repeats):
+        results = {name: [] for name in builders}
+        for i, ids in enumerate(texts):
+            # All decoders write text i, one after the other.
+            for name, build_step in builders.items():
+                written = write_text(draft, target, build_step, ids, N, (repeat, i), stop)
+                results[name].append(written)
+                bar.update()
+        yield results
+
+
+def n_written(n_decoders, n_texts, repeats):
+    """Return how many texts a race writes, with those of the warm-up."""
+    return n_decoders * (1 + repeats * n_texts)
 
 
 # ---- figures

@@ -85,7 +85,7 @@ def recorded_tables():
 # ---- computed tables
 
 def pass_costs():
-    """Return the costs of passes that benchmarks.speed prints outside its tables."""
+    """Return the costs of passes that benchmarks/speed.py prints outside its tables."""
     def costs_of(size):
         passes = stored(f"speed-{size}")["passes"]
         one_row = passes["rows_ms"]["1"]["median"]  # keys of JSON are strings

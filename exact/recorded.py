@@ -1,7 +1,7 @@
 """Compare tests on the same recorded rounds of the bundled pair: expected tokens per round.
 
     python -m exact.judge FILE.py --rows     your verify, the ratio test, block and the bound
-    python -m benchmarks.rules --record benchmarks/results/rows.npz    writes the file
+    python -m benchmarks rules --record benchmarks/results/rows.npz    writes the file
 
     chain       the guesses, p_draft and p_target of one round; temperature 1
     guesses     K columns: guess t was drawn from the draft's row t
@@ -43,7 +43,7 @@ from lib.statistics import means
 from speculative import Test
 from variants.shared.branches import best_ids
 
-# the file, which benchmarks.rules writes
+# the file, which benchmarks/rules.py writes
 PATH = Path(__file__).parents[1] / "benchmarks/results/rows.npz"
 TOKENS = 64  # tokens with a column of their own
 RATIOS = 1, 2, 4  # the limits between the four ranges of p_target / p_draft

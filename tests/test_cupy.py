@@ -11,6 +11,7 @@ import pytest
 
 import main
 from benchmarks import speed, variants
+from benchmarks.__main__ import main as measure
 from lib.backend import products
 from lib.backend.arrays import get_backend, gpu_errors_in_one_line
 from lib.checkpoints.weights import cut_params, n_params
@@ -94,16 +95,17 @@ def test_logits_cross_to_the_host_once_a_pass(stand_in):
     np.testing.assert_allclose(batch(calls)[1], target(X, 2), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("command, words", [
-    (speed, SHORT), (speed, f"--size 124M {SHORT}"), (variants, f"--rows stopping {SHORT}"),
-    (will_it_pay, "--random --target 124M --draft 124M")])
-def test_benchmarks_measure_with_cupy(cupy, command, words, monkeypatch):
+@pytest.mark.parametrize("module, command, words", [
+    (speed, measure, f"speed {SHORT}"), (speed, measure, f"speed --size 124M {SHORT}"),
+    (variants, measure, f"variants --rows stopping {SHORT}"),
+    (will_it_pay, will_it_pay.main, "--random --target 124M --draft 124M")])
+def test_benchmarks_measure_with_cupy(cupy, module, command, words, monkeypatch):
     for name, value in {"ROWS": {"cupy": [1, 64]}, "BLOCK": {"cupy": 2**20}, "KS": [1],
                         "ALPHAS": [0.8], "RUNS": 1, "OPENINGS": ["A fox"]}.items():
-        monkeypatch.setattr(command, name, value, raising=False)
+        monkeypatch.setattr(module, name, value, raising=False)
     monkeypatch.setitem(GPT2_SIZES, "124M", HPARAMS)
     monkeypatch.setattr(products, "many_rows", None)  # so that no product may run on the host
-    status, out, _ = outcome(command.main, *words.split(), "--backend", "cupy")
+    status, out, _ = outcome(command, *words.split(), "--backend", "cupy")
     assert status == 0 and f"matrix products by CuPy {cupy.__version__} on " in out
     assert "1.00" in out and "NumPy alone" not in out
 

@@ -16,7 +16,7 @@ PROTOCOL = {  # a function of every file of a kind, called through the file
     "main",  # of every command
     "build",  # of a decoder in variants/
     "draw",  # of a picture; batched.draw draws tokens for arrays, as a fault's lines name it
-    "all_figures", "paragraphs",  # of a table in benchmarks/
+    "all_figures", "paragraphs", "add_flags",  # of a table in benchmarks/
     "read_hparams", "load_all_weights",  # of a layout of checkpoints: huggingface, openai
 }
 TWINS = {  # tests of a round in exact/rules/verifiers.py, and of batches of rounds in batched.py

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from benchmarks import rules
+from benchmarks.__main__ import main
 from exact import judge, law, recorded
 from exact.expected import block_tokens, match_tokens, ratio_tokens
 from speculative import verify
@@ -63,7 +63,7 @@ def test_the_figures_of_reduced_rows_are_those_of_whole_rows():
 
 
 def test_the_file_is_what_the_command_writes(tmp_path, capsys):
-    assert rules.main(["--record", str(tmp_path / "rows.npz"), "--rounds", "21"]) == 0
+    assert main(["rules", "--record", str(tmp_path / "rows.npz"), "--rounds", "21"]) == 0
     assert "3 recorded rounds of the bundled pair" in capsys.readouterr().out
     written, on_whole_rows = recorded.read(tmp_path / "rows.npz")
     for chain, stored in zip(written, CHAINS[:3], strict=True):

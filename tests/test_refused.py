@@ -43,15 +43,18 @@ def test_a_command_that_cannot_be_is_one_line(folder, monkeypatch, command, flag
         pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(survey, "TIMEOUT", 1)
-    monkeypatch.setattr(will_it_pay, "costs_at", None)
+    monkeypatch.setattr(will_it_pay, "timed_turns", None)
     before = sorted(os.listdir())
     flags = shlex.split(Template(flags).substitute(PARTS))
     module = importlib.import_module(command.removesuffix(".py"))
     if hasattr(module, "__path__"):  # a package, which Python runs by its __main__.py
         module = importlib.import_module(f"{command}.__main__")
     why = refusal(module.main, *flags)
-    # The rows of benchmarks.variants are read as flags of main.py.
-    program = "main.py" if "--rows" in flags else command
+    # A table's name follows the command's, and rows of `variants` are read as flags of main.py.
+    program = command
+    if command == "benchmarks" and "NAME" not in words:
+        program = f"benchmarks {flags[0]}"
+    program = "main.py" if "--rows" in flags else program
     assert words in why and why.startswith(f"{program}: ")
     assert sorted(os.listdir()) == before and Path("prompts").read_bytes() == FILES["prompts"]
 

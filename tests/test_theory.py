@@ -233,6 +233,15 @@ def test_the_calculator_by_hand(capsys):
     assert main("--alpha 0.5 --K 2 --c 0".split()) == 2
 
 
+def test_rates_per_position_are_products_of_the_acceptances(capsys):
+    """0.5 and 0.5 * 0.5 are accepted / drafted at each position, so alpha is 0.5 as above."""
+    assert main("--accepted_by_position 0.5 0.25 --c 0.25 --m 1 1.25".split()) == 0
+    first, rest = capsys.readouterr().out.split("\n", 1)
+    assert first == "Acceptance by position, if the guesses before it were accepted: 0.500 0.500"
+    assert main("--accepted_per_drafted 0.375 --K 2 --c 0.25 --m 1 1.25".split()) == 0
+    assert rest == capsys.readouterr().out
+
+
 @pytest.mark.parametrize("alpha", ["0.721", "0.5", "0.123456789"])
 def test_the_calculator_prints_the_alpha_that_is_given(capsys, alpha):
     assert main(f"--alpha {alpha} --c 0.1".split()) == 0

@@ -2,6 +2,7 @@
 
     python -m theory.speedup --alpha 0.8 --c 0.1 --m 1.2
     python -m theory.speedup --accepted_per_drafted 0.59 --K 4 --c 0.1 --m 1 1.1 1.1 1.2
+    python -m theory.speedup --accepted_by_position .805 .632 .483 --c 0.1
 
     alpha      the probability that a guess is accepted, averaged over texts   Leviathan: alpha
     K          guesses per round                             Chen: K           Leviathan: gamma
@@ -168,6 +169,23 @@ def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
     return high
 
 
+def acceptance_by_position(accepted_by_position: Sequence[float]) -> list[float]:
+    """Return the acceptance of each position, given that all guesses before it were accepted.
+
+    Engines report accepted / drafted guesses at each position. Guess t is accepted only if the
+    guesses before it are, so the reported rates are products of what is returned here.
+
+    >>> [round(h, 3) for h in acceptance_by_position([0.805, 0.632, 0.483])]
+    [0.805, 0.785, 0.764]
+    """
+    rates_before = [1.0, *accepted_by_position[:-1]]
+    pairs = [*zip(accepted_by_position, rates_before)]
+    if not all(0 <= rate <= before and before > 0 for rate, before in pairs):
+        rates = " ".join(map(str, accepted_by_position))
+        raise ValueError(f"need rates per position in 0 .. 1 that do not rise, got {rates}")
+    return [rate / before for rate, before in pairs]
+
+
 def needed_alpha(c: float, pass_cost: Sequence[float]) -> float | None:
     """Return the alpha above which some K has a speed-up; None if even alpha = 1 is too low.
 
@@ -215,17 +233,24 @@ def main(argv=None):
     add("--m", type=float, nargs="+", default=[1.0], help="times of target passes over 2, 3, .."
         " rows, each divided by the time of a pass over one row; one number is used for 2 to "
         "9 rows (default: 1)")
+    add("--accepted_by_position", type=float, nargs="+", metavar="RATE",
+        help="share of the drafted guesses at position 1, 2, .. that is accepted, as vLLM and "
+        "llama.cpp report it (replaces --alpha)")
     args = parser.parse_args(argv)
-    has_alpha = args.alpha is not None
-    has_share = args.accepted_per_drafted is not None
-    has_K = args.K is not None
-    # (True, False, False) is --alpha alone; (False, True, True) is the share with its K
-    if (has_alpha, has_share, has_K) not in ((True, False, False), (False, True, True)):
-        raise ValueError("give either --alpha, or --accepted_per_drafted and --K")
+    share = args.accepted_per_drafted
+    rates = args.accepted_by_position
+    if [args.alpha, share, rates].count(None) != 2 or (args.K is None) != (share is None):
+        raise ValueError("give either --alpha, or --accepted_per_drafted and --K, or "
+                         "--accepted_by_position")
+    if rates:
+        acceptances = " ".join(f"{h:.3f}" for h in acceptance_by_position(rates))
+        print("Acceptance by position, if the guesses before it were accepted:", acceptances)
+        share = float(np.mean(rates))
+        args.K = len(rates)
     alpha = args.alpha
     shown_alpha = str(alpha)  # as it is given
     if alpha is None:
-        alpha = alpha_of_report(args.accepted_per_drafted, args.K)
+        alpha = alpha_of_report(share, args.K)
         shown_alpha = f"{alpha:.2f}"
     pass_cost = pass_cost_of_flag(args.m)
     rows = []

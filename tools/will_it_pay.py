@@ -1,7 +1,8 @@
-"""Measure whether speculation pays for your two models, with the uncertainty of the answer.
+"""Measure whether speculation pays for your models, with the uncertainty of the answer.
 
     python -m tools.will_it_pay                                   # the bundled pair
     python -m tools.will_it_pay --target 1558M --draft 124M --N 20
+    python -m tools.will_it_pay --target FOLDER --draft none      # decoders without a draft
     python -m tools.will_it_pay --target 1558M --draft 124M --random      # without a download
 
     (a) costs        time of a draft step, and of passes over 1 .. 9 rows    demo/costs.py
@@ -15,103 +16,107 @@
     case    the figures of one temperature
 
 The answer for each temperature is one of three: it pays, it does not pay, or it is not known
-from these prompts. demo/answer.py states the rule. It compares the intervals of the measured
-speed-ups with 1, and a wrong "it pays" or "it does not pay" has a probability of at most 5 %.
-Other work on the machine also slows runs down. If the costs contradict each other, nothing is
-known.
+(demo/answer.py states the rule). A wrong "it pays" or "it does not pay" has a probability of at
+most 5 %.
 
-The "predicted" speed-ups in the table of decoders are computed after the race, from the
-acceptance and the mean times of the race's passes, as in main.py's table. The predictions of
---random, which runs no race, and the thresholds after each answer are computed from the costs.
---out writes all of it as a page (demo/pay_page.py).
+Without a draft, (b) and (c) are left out. The "predicted" speed-ups in the table of decoders
+are computed after the race, from the acceptance and the mean times of the race's passes. After
+Ctrl-C, the finished parts and repeats are shown and stored.
 """
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 from benchmarks import command
-from benchmarks.command import gain, number
 from benchmarks.models import OPENINGS, named, random_model
-from demo.answer import (
-    acceptance_in_words,
-    answer_in_words,
-    answer_of,
-    disturbance,
-    raced_speedup,
-)
-from demo.clock import machine, spread
-from demo.costs import N_ROWS
-from demo.flags import decoder_name, entry_of_flag
+from demo.answer import answer_of, raced_speedup
+from demo.clock import machine
+from demo.costs import N_ROWS, disturbance, least_costs, timed_turns
+from demo.flags import add_backend_flag, add_folder_flags, decoder_name, entry_of_flag
 from demo.hazards import (
     counts_of_race,
     overall_acceptance,
     position_figures,
     speedups_of_counts,
 )
-from demo.pay_page import pay_page_text
 from demo.prompts import ids_of_line, opened_prompts, prompt_lines, prompt_of_line
 from demo.race import (
     builder,
-    costs_at,
-    race,
+    n_written,
     race_figures,
+    raced_repeats,
     seconds_per_token,
     text_figures_of_runs,
-    tokens_per_second,
 )
-from demo.shapes import shape_in_words
-from demo.task import nonempty
+from demo.task import check_backend, nonempty
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
-from lib.markdown import markdown_table
-from lib.terminal import flags_given, notify
+from lib.terminal import notify
 from lib.tokenizer import Tokenizer
-from sampling import check_sampling
+from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
-from theory.speedup import walltime_improvement
-from utils import MODELS_DIR, load_pair
-from variants.registry import Costs, Target
+from tools.report import ASSUMED, draw_answer, paragraphs, picture_path
+from utils import find_folder, load_pair
+from variants import DECODERS
+from variants.registry import Costs, Models, Target
 from variants.shared.tree_gpt2 import tree_model
 
-ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 MOST_GUESSES = N_ROWS - 1  # the largest K that is predicted: its pass is the longest measured
 CHAINS = 3  # how many values of K are raced
+TURNS = 12  # measurements of each pass, in two halves
+# {decoder: its flags} of the race, if the models offer what the decoder needs. A model of
+# transformers does not offer its weights, which `quantized` copies.
+WITH_DRAFT = {"quantized": {}, "stopping": {}, "tree": {"widths": "auto"}}
+WITHOUT_DRAFT = {"quantized": {}, "lookup": {}, "suffix": {"sure": 0.0}, "jacobi": {},
+                 "lookahead": {}}
 FOR_TEXTS = {  # flags that do not apply to --random
-    "models_dir", "cut_vocab", "temperature", "prompts", "N", "repeats", "out"}
+    "models_dir", "cut_vocab", "temperature", "prompts", "N", "n_tokens_to_generate", "repeats",
+    "plot", "decoder"}
 
 
-# ---- the pair and its prompts
+# ---- the models and the prompts
 
-def load_models(args: Namespace) -> tuple[Tokenizer | None, Target, Target]:
+def load_models(args: Namespace) -> tuple[Tokenizer | None, Target | None, Target]:
     """Return (encoder, draft, target); the encoder is None if the weights are random."""
-    names = (args.draft, args.target)
+    names = [name for name in (args.draft, args.target) if name]
     if args.random:
         # No file is read: the time of a pass does not depend on the values of the weights.
-        check_random(args, names)
+        check_random(args)
         products.set_backend(args.backend)
         encoder = None
-        models = [random_model(GPT2_SIZES[name], backend=args.backend) for name in names]
+        draft, target = (random_model(GPT2_SIZES[name], backend=args.backend) for name in names)
     else:
-        encoder, *models = load_pair(*names, args.models_dir, backend=args.backend,
-                                     cut_vocab=args.cut_vocab)
+        notify(f"Loading {' and '.join(names)} ..")
+        check_backend(args, [find_folder(name, args.models_dir) for name in names])
+        encoder, draft, target = load_pair(args.draft, args.target, args.models_dir,
+                                           backend=args.backend, cut_vocab=args.cut_vocab)
     products.warm_up(np.float32, notify)
     # The race also runs decoders with trees of guesses, for which a model must read trees.
-    draft, target = (tree_model(model) for model in models)
-    return encoder, draft, target
+    return encoder, tree_model(draft) if draft else None, tree_model(target)
 
 
-def check_random(args: Namespace, names: tuple[str, str]) -> None:
+def default_draft(target: str) -> str | None:
+    """Return a released or bundled draft of the target's vocabulary; None if there is none."""
+    if target == "tales-large":
+        return "tales-small"
+    return "124M" if target in GPT2_SIZES and target != "124M" else None
+
+
+def check_random(args: Namespace) -> None:
     """Raise ValueError for flags and models that do not fit --random."""
     if misplaced := args.given & FOR_TEXTS:
         raise ValueError(f"--{min(misplaced)} does not apply to --random, which writes no text")
-    for name in names:
+    if args.backend == "transformers":
+        raise ValueError("--backend transformers does not apply to --random")
+    for name in (args.target, args.draft):
         if name not in GPT2_SIZES:
-            raise ValueError(f"--random needs a released size, got {name}: choose --target and "
-                             f"--draft from {', '.join(GPT2_SIZES)}")
+            raise ValueError(f"--random needs a released size, got {name or 'none'}: choose "
+                             f"--target and --draft from {', '.join(GPT2_SIZES)}")
 
 
 def check_temperatures(temperatures: list[float]) -> None:
@@ -120,9 +125,9 @@ def check_temperatures(temperatures: list[float]) -> None:
         check_sampling(T)
     # Tables name a temperature with six digits, so 0.7 and 0.70000001 have one name.
     names = [f"{T:g}" for T in temperatures]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"--temperature values must differ, got {name} twice")
+    name = max(names, key=names.count)
+    if names.count(name) > 1:
+        raise ValueError(f"--temperature values must differ, got {name} twice")
 
 
 def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list[int]]:
@@ -155,212 +160,126 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
 
 # ---- measuring
 
-def predicted_speedups(costs: Costs, alpha: float) -> dict[int, float]:
-    """Return {K: speed-up} by the formula, for K = 1, 2, .."""
-    # pass_cost[K] is the cost of a pass over K + 1 rows. K = 0 makes no guess.
-    return {K: walltime_improvement(alpha, K, costs.c, cost)
-            for K, cost in enumerate(costs.pass_cost) if K > 0}
-
-
-def case_figures(args: Namespace, draft: Target, target: Target, texts: list[list[int]],
-                 temperature: float, costs: Costs) -> dict:
-    """Return the case of one temperature: acceptance, predictions, the race and the answer."""
-    def builder_of(name, **flags):
-        return builder(name, flags, temperature, costs=costs)
-
-    # (b) A race of a single decoder, with the longest rounds, counts accepted guesses by
-    # position.
-    longest = {"longest": builder_of("speculative", K=MOST_GUESSES)}
-    runs = race(draft, target, longest, texts, args.N, repeats=1)["longest"]
-    counts = counts_of_race(runs, MOST_GUESSES)
-    # (c) Acceptance and costs predict the speed-up of every K. The line of position K in the
-    # table shows the prediction for rounds of K guesses.
-    positions = position_figures(counts)
-    predicted = speedups_of_counts(counts, costs)
-    for place, predicted_gain in zip(positions, predicted.values()):
-        place["predicted"] = predicted_gain
-    # (d) The K with the best predictions race against plain decoding and the other decoders.
-    best_Ks = sorted(predicted, key=lambda K: predicted[K]["speedup"])[-CHAINS:]  # best last
-    chains = {f"--K {K}": K for K in sorted(best_Ks)}
-    others = other_builders(args, builder_of, target)
-    builders = {"plain": builder_of(None),
-                **{name: builder_of("speculative", K=K) for name, K in chains.items()},
-                **others}
-    results = race(draft, target, builders, texts, args.N, args.repeats)
-    # The intervals account for a choice among all candidates: every K could have been raced.
-    n_candidates = len(predicted) + len(others)
-    case = {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
-            "n_prompts": len(texts), "candidates": n_candidates,
-            "acceptance": overall_acceptance(counts), "positions": positions,
-            "temperature": temperature, "counts": counts.as_lists(),
-            "plain": plain_figures(results["plain"]),
-            "rows": decoder_rows(results, chains, n_candidates)}
-    # (e) The answer follows from the intervals in `case`.
-    return case | {"answer": answer_of(case, costs)._asdict()}
-
-
-def other_builders(args: Namespace, builder_of: Callable,
-                   target: Target) -> dict[str, Callable]:
-    """Return the builders of the race's decoders that are not rounds of K guesses."""
-    builders = {}
-    # The quantized draft copies the target's weights, which a model of transformers does not
-    # offer.
-    if hasattr(target, "params"):
-        builders["--decoder quantized"] = builder_of("quantized")
-    builders["--decoder stopping"] = builder_of("stopping")
-    builders["--decoder tree --widths auto"] = builder_of("tree", widths="auto")
-    if args.decoder:
-        builders[f"--decoder {args.decoder}"] = builder_of(entry_of_flag(args.decoder))
-    return builders
-
-
-def plain_figures(runs: list) -> dict:
-    """Return the speed of plain decoding, and where its time goes."""
-    return {"tokens_per_s": spread(tokens_per_second(runs)), "time": seconds_per_token(runs),
-            "texts": text_figures_of_runs(runs)}
-
-
-def decoder_rows(results: dict[str, list], chains: dict[str, int], n_candidates: int) -> dict:
-    """Return {decoder: its figures} of a race; `chains` is {decoder: its K}."""
-    plain = results["plain"]
-    rows = {}
-    for name, runs in results.items():
-        if name == "plain":
-            continue
-        texts = text_figures_of_runs(runs)
-        interval = raced_speedup(texts, text_figures_of_runs(plain), n_candidates)
-        # The formula predicts rounds of K guesses only; K = 0 asks for no prediction.
-        figures = race_figures(runs, plain, K=chains.get(name, 0))
-        # `interval` comes last, because its speed-up replaces the entry in `figures`.
-        rows[name] = {**figures, **interval, "time": seconds_per_token(runs), "texts": texts}
-    return rows
-
-
 @gpu_errors_in_one_line()
 def all_figures(args: Namespace) -> dict:
-    """Return all figures: costs, and a case per temperature, or predictions with --random."""
+    """Return all figures: a case per temperature; with --random, costs and predictions."""
     check_temperatures(args.temperature)
     encoder, draft, target = load_models(args)
+    others = other_decoders(args, draft, target)
     if encoder is None:
-        # With --random only costs are measured, after one text of N_ROWS tokens.
         texts = [[1] * N_ROWS]
     else:
-        texts = prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx))
+        texts = prompts_as_ids(args, encoder, min(m.n_ctx for m in (draft, target) if m))
     library = getattr(target, "library", None)  # PyTorch, for a model of transformers
     figures = machine(library) | {
-        "target": args.target, "draft": args.draft, "costs": {}, "cases": [],
+        "target": args.target, "draft": args.draft, "random": args.random,
         "texts": named(len(texts), args.N),
-        "prompts": [encoder.decode(ids) for ids in texts] if encoder else [],
-        "given": {},  # --random: predictions for given acceptances
-        "vocabularies": str(getattr(draft, "common", ""))}  # empty if they are equal
+        "vocabularies": str(getattr(draft, "common", "")),  # empty if they are equal
+        "cases": []}
+    # The bar counts texts: those of (b), whose race has one decoder, and those of the race.
+    n_chains = CHAINS if draft else 0
+    n_texts = n_written(1 + n_chains + len(others), len(texts), args.repeats)
+    if draft:
+        n_texts += n_written(1, len(texts), 1)
     # --random writes no text, so one temperature is enough to time the draft's steps.
     temperatures = [1.0] if args.random else args.temperature
-    for T in temperatures:
-        costs = costs_at(T, draft, target, texts[0])
-        figures["costs"][f"temperature {T:g}"] = costs._asdict()
-        if not args.random:
-            figures["cases"].append(case_figures(args, draft, target, texts, T, costs))
-        # Disturbed costs contradict each other, so nothing is predicted from them.
-        elif not disturbance(costs):
-            figures["given"] = {f"Acceptance {alpha}": predicted_speedups(costs, alpha)
-                                for alpha in ALPHAS}
+    with tqdm(total=0 if args.random else n_texts * len(temperatures), unit="text", leave=False,
+              disable=None) as bar:
+        try:
+            for T in temperatures:
+                case = {"name": f"Temperature {T:g}"}
+                figures["cases"].append(case)
+                measure_case(case, args, draft, target, texts, T, others, bar)
+        except KeyboardInterrupt:
+            figures["interrupted"] = True
     return figures
 
 
-# ---- in words
-
-def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
-    """Yield the paragraphs and tables of the report."""
-    yield f"Target {figures['target']}, draft {figures['draft']}. {figures['measured']}"
-    if figures.get("vocabularies"):
-        yield f"Vocabularies differ: {figures['vocabularies']}."
-    costs_of = {name: Costs(**costs) for name, costs in figures["costs"].items()}
-    for name, costs in costs_of.items():
-        yield costs_table(name, costs)
-        if why := disturbance(costs):
-            yield (f"The costs at {name} are disturbed: {why}, which no idle machine does. "
-                   "Nothing follows from them. Run this again when the machine is idle.")
-    if figures["given"]:
-        yield predictions_table(figures["given"])
-    # Cases and costs have one entry per temperature, in the same order; --random has no case.
-    for case, costs in zip(figures["cases"], costs_of.values()):
-        yield f"{case['name']}, {figures['texts']}: {acceptance_in_words(case)}"
-        if "positions" in case:  # older files lack them
-            yield positions_table(case["positions"])
-        yield case_table(case)
-        yield f"{case['name']}: {answer_in_words(case, costs)}"
-    if words := shape_in_words(figures["cases"]):
-        yield words
+def other_decoders(args: Namespace, draft: Target | None, target: Target) -> dict[str, tuple]:
+    """Return {name: (decoder, its flags)} of the race, without rounds of K guesses."""
+    offered = Models(draft, target, {}).offered
+    decoders: dict[str, tuple] = {}
+    for name, flags in (WITH_DRAFT if draft else WITHOUT_DRAFT).items():
+        entry = DECODERS[name]
+        needs = entry.needs_with(entry.settings(flags)) - {"draft", "costs"}
+        if needs <= offered:
+            words = "".join(f" --{flag} {value}" for flag, value in flags.items())
+            decoders[f"--decoder {name}{words}"] = (name, flags)
+    if args.decoder:
+        entry = entry_of_flag(args.decoder)
+        if entry.needs_draft(entry.settings({})) and not draft:
+            raise ValueError(f"--decoder {args.decoder} needs a draft: choose --draft MODEL")
+        decoders[f"--decoder {args.decoder}"] = (entry, {})
+    return decoders
 
 
-def predictions_table(speedups_of: dict[str, dict]) -> str:
-    """Return the table of {acceptance: {K: predicted speed-up}}."""
-    Ks = next(iter(speedups_of.values()))  # the keys, which are equal in all lines
-    rows = [[name, *map(number, speedups.values())] for name, speedups in speedups_of.items()]
-    return markdown_table(["predicted", *(f"--K {K}" for K in Ks)], rows)
+def measure_case(case: dict, args: Namespace, draft: Target | None, target: Target,
+                 texts: list, temperature: float, others: dict, bar: tqdm) -> None:
+    """Add the figures of one temperature to `case`, each part as soon as it is measured."""
+    # (a) Without a draft, the target stands in for it: no decoder of the race calls it.
+    guessing = draft or target
+    bar.set_description(f"{case['name']}: times of passes")
+    turns = timed_turns(with_sampling(guessing, temperature=temperature),
+                        with_sampling(target, temperature=temperature), texts[0], N_ROWS, TURNS)
+    costs = least_costs(turns)
+    case |= {"costs": costs._asdict(), "disturbed": disturbance(turns)}
+    if args.random:  # no text is written
+        return
+
+    def builder_of(name, flags):
+        return builder(name, flags, temperature, costs=costs)
+
+    chains = {}  # {decoder: its K}
+    if draft:
+        bar.set_description(f"{case['name']}: acceptance")
+        case |= measured_positions(builder_of, (draft, target), texts, args.N, costs, bar)
+        speedups = [place["predicted"]["speedup"] for place in case["positions"]]
+        best = 1 + np.argsort(speedups)[-CHAINS:]  # the K with the best predictions
+        chains = {f"--K {K}": int(K) for K in sorted(best)}
+    builders = {"plain": builder_of(None, {}),
+                **{name: builder_of("speculative", {"K": K}) for name, K in chains.items()},
+                **{name: builder_of(*decoder) for name, decoder in others.items()}}
+    # The intervals account for a choice among all candidates: every K could have been raced.
+    n_candidates = len(case.get("positions", [])) + len(others)
+    bar.set_description(f"{case['name']}: race")
+    results = {name: [] for name in builders}
+    try:
+        for written in raced_repeats(guessing, target, builders, texts, args.N, args.repeats,
+                                     bar):
+            for name, runs in results.items():
+                runs.append(written[name])
+    finally:  # also after Ctrl-C
+        if results["plain"]:
+            case |= {"N": args.N, "repeats": len(results["plain"]), "n_prompts": len(texts),
+                     "candidates": n_candidates,
+                     **race_rows(results, chains, n_candidates)}
+            case["answer"] = answer_of(case)._asdict()
 
 
-def costs_table(name: str, costs: Costs) -> str:
-    """Return the times of passes and of a draft step, also in units of one target row."""
-    # passes[i] is the time of i + 1 rows, in seconds.
-    one_row = costs.passes[0]
-    times = [*costs.passes, costs.draft]
-    n_rows = range(1, len(costs.passes) + 1)
-    return markdown_table([f"rows in one pass, {name}", *n_rows, "a draft step"],
-                          [["ms", *(number(1e3 * time) for time in times)],
-                           ["relative", *(number(time / one_row) for time in times)]])
+def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts: list, N: int,
+                       costs: Costs, bar: tqdm) -> dict:
+    """Return the acceptance, and for each position K the prediction for rounds of K guesses."""
+    # The longest rounds of guesses count at all positions.
+    longest = {"longest": builder_of("speculative", {"K": MOST_GUESSES})}
+    [written] = raced_repeats(*pair, longest, texts, N, 1, bar)
+    counts = counts_of_race([written["longest"]], MOST_GUESSES)
+    positions = [place | {"predicted": speedup} for place, speedup in
+                 zip(position_figures(counts), speedups_of_counts(counts, costs).values())]
+    return {"acceptance": overall_acceptance(counts), "positions": positions}
 
 
-def positions_table(positions: list[dict]) -> str:
-    """Return the table of acceptance by position in the round, with 90 % intervals.
-
-    The last column of line K is the speed-up of rounds of K guesses, as predicted from the
-    acceptance at the positions 1 .. K.
-    """
-    head = ["guess", "tested", "accepted, if those before it were (90 % interval)",
-            "predicted speed-up with so many guesses (90 % interval)"]
-    rows = []
-    for K, place in enumerate(positions, start=1):
-        predicted = place["predicted"]
-        rows.append([K, place["tested"], with_interval(place["acceptance"], place),
-                     with_interval(predicted["speedup"], predicted)])
-    return markdown_table(head, rows)
-
-
-def with_interval(figure: float, ends: Mapping[str, float | None]) -> str:
-    """Return a figure and the two ends of its interval.
-
-    >>> with_interval(0.5, {"low": 0.4, "high": 0.7})
-    '0.50 (0.40 - 0.70)'
-    """
-    return f"{number(figure)} ({number(ends['low'])} - {number(ends['high'])})"
-
-
-def case_table(case: dict) -> str:
-    """Return the table of each decoder: speed-ups, tokens per pass, and where its time goes."""
-    # Older files have the slowest and the fastest run of each decoder instead of an interval.
-    if not all("low" in row for row in case["rows"].values()):
-        rows = [[name, number(row.get("predicted")), gain(row), number(row["tokens_per_pass"])]
-                for name, row in case["rows"].items()]
-        return markdown_table(["decoder", "predicted", "measured (slowest - fastest run)",
-                               "tokens/pass"], rows)
-    # Plain decoding is the unit of speed-ups, and has one token per pass.
-    rows = [["plain decoding", "-", "1.00", "1.00", *shares_of_time(case["plain"]["time"])]]
-    for name, row in case["rows"].items():
-        rows.append([name, number(row.get("predicted")), with_interval(row["speedup"], row),
-                     number(row["tokens_per_pass"]), *shares_of_time(row["time"])])
-    return markdown_table(["decoder", "predicted", "measured (interval)", "tokens/pass",
-                           *(f"time: {name}" for name in case["plain"]["time"])], rows)
-
-
-def shares_of_time(seconds: Mapping[str, float]) -> list[str]:
-    """Return what percentage of the time each part takes.
-
-    >>> shares_of_time({"draft": 1, "target": 2, "rest": 1})
-    ['25 %', '50 %', '25 %']
-    """
-    total = sum(seconds.values())
-    return [f"{100 * part / total:.0f} %" for part in seconds.values()]
+def race_rows(results: dict[str, list], chains: dict[str, int], n_candidates: int) -> dict:
+    """Return the times of plain decoding, and the rows of a race; `chains` is {decoder: K}."""
+    times = {name: {"time": seconds_per_token(runs), "texts": text_figures_of_runs(runs)}
+             for name, runs in results.items()}
+    plain = times.pop("plain")
+    rows = {}
+    for name, row in times.items():
+        # The formula predicts rounds of K guesses only; K = 0 asks for no prediction.
+        figures = race_figures(results[name], results["plain"], K=chains.get(name, 0))
+        # The interval's speed-up replaces the entry in `figures`.
+        rows[name] = figures | raced_speedup(row["texts"], plain["texts"], n_candidates) | row
+    return {"plain": plain, "rows": rows}
 
 
 # ---- the command
@@ -369,16 +288,16 @@ def main(argv=None):
     """Run the command line."""
     parser = command.new_parser("tools.will_it_pay", __doc__, repeats=3)
     add = parser.add_argument
-    for role, bundled in (("target", "tales-large"), ("draft", "tales-small")):
-        add(f"--{role}", metavar="MODEL", default=bundled,
-            help=f"the {role}, named as in main.py: 124M, a folder's name or path, or "
-            "owner/name on the Hugging Face hub (default: the bundled one)")
-    add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR",
-        help="the same as in main.py (default: the repository's models/)")
-    add("--cut_vocab", action="store_true", help="the same as in main.py")
-    add("--backend", choices=products.BACKENDS, default="numba", help="the same as in main.py")
+    add("--target", "--target_model_size", metavar="MODEL", default="tales-large",
+        help="named as in main.py: 124M, a folder's name or path, or owner/name on the Hugging "
+        "Face hub (default: tales-large, which is bundled)")
+    add("--draft", "--draft_model_size", metavar="MODEL", help="a smaller model, or none: race "
+        "decoders without a draft (default: tales-small for tales-large, 124M for larger "
+        "released sizes, otherwise none)")
+    add_folder_flags(add)
+    add_backend_flag(add)
     add("--random", action="store_true", help="use random weights of a released size (no "
-        f"download) and predict speed-ups for acceptance rates {ALPHAS[0]} to {ALPHAS[-1]}")
+        f"download) and predict speed-ups for acceptance rates {ASSUMED[0]} to {ASSUMED[-1]}")
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T",
         help="temperatures of the races (default: 0 1)")
     add("--prompts", type=Path, metavar="FILE",
@@ -386,17 +305,15 @@ def main(argv=None):
         "prompts)")
     add("--decoder", type=decoder_name, metavar="NAME",
         help="also race this decoder: a name from main.py, or FILE.py with your own rule")
-    add("--out", type=Path, metavar="FILE.html", help="also write the answer as a page with "
-        "pictures; with --show, the page shows the figures in that file")
-    args = parser.parse_args(argv)
-    # check_random refuses flags that are given, even with the value of their default.
-    args.given = flags_given(sys.argv[1:] if argv is None else argv)
-    # Figures in a file are shown as they were measured. Only --out applies to them.
-    misplaced = args.given - {"show", "out"}
-    if args.show and misplaced:
-        parser.error(f"--{min(misplaced)} does not apply to --show, which measures nothing")
+    add("--plot", type=picture_path, metavar="FILE", help="also draw the measured speed-ups: a "
+        "name that ends in .png or .svg")
+    args = command.parse(parser, argv)
+    if args.draft is None:
+        args.draft = default_draft(args.target)
+    elif args.draft == "none":
+        args.draft = None
     return command.run("tools.will_it_pay", args, all_figures, paragraphs,
-                       page_of=pay_page_text)
+                       "requirements.txt -r requirements/plots.txt", draw=draw_answer)
 
 
 if __name__ == "__main__":

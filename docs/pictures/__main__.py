@@ -9,7 +9,7 @@
     coupling          the ratio test for two tokens
     rows              which row of a target pass tests which guess
     roofline          the time of a pass against its rows, as theory/hardware.py computes it
-    low_acceptance    the acceptance by position with each fault of benchmarks.low_acceptance
+    low_acceptance    the acceptance by position with each fault of benchmarks/low_acceptance.py
     cache             the target's cache before and after a rejection
     timeline          the time of plain and of speculative decoding
     wild              how far from the target's distribution public rules are
@@ -17,9 +17,9 @@
     ladder            the expected tokens per round of two tests, and the bound of a chain
     forking           every outcome of two tokens, as exact/law.py enumerates them
     expected_tokens   predicted speed-up against K, with the measured costs of rows
-    speed-pair        the speed-ups that benchmarks.speed measured, and the predicted ones
-    batch-124M        tokens per second against texts at once, as benchmarks.batch measured
-    acceptance        acceptance against the temperature, as benchmarks.acceptance measured
+    speed-pair        the speed-ups that benchmarks/speed.py measured, and the predicted ones
+    batch-124M        tokens per second against texts at once, as benchmarks/batch.py measured
+    acceptance        acceptance against the temperature, as benchmarks/acceptance.py measured
 
 matplotlib draws theorem1 and all after it: pip install -r requirements/plots.txt
 The other files of docs/img are edited by hand; their dark ones are derived like all others.

@@ -15,13 +15,13 @@ from benchmarks import (
     batch,
     command,
     engines,
-    gpu,
     patterns,
     quantized,
     rules,
     speed,
     variants,
 )
+from benchmarks.__main__ import NAMES, main
 from benchmarks.models import agreeing, random_model, sizes
 from demo import clock, compare
 from demo import race as race_module
@@ -30,7 +30,8 @@ from demo.race import WrittenText, builder, race, race_figures, simulated_builde
 from lib.prefix import common_prefix
 from lib.terminal import try_to_write
 from speculative import Round
-from tests.commands import outcome
+from tests.commands import outcome, refusal
+from tests.pages import ROOT
 from theory.hardware import pass_bytes
 from theory.speedup import walltime_improvement
 from variants import DECODERS
@@ -48,7 +49,7 @@ SMALL = {  # constants of the commands, which make them fast
                 KS=[0, 2]),
     engines: dict(ONE_TEXT, SEEDS=1),
     variants: ONE_TEXT,
-    quantized: dict(ONE_TEXT, KS=[2], STAGED=[(2, 1)], ROWS=[1], ROUNDINGS=[(4, None)]),
+    quantized: dict(ONE_TEXT, KS=[2], ROWS=[1], ROUNDINGS=[(4, None)]),
     acceptance: dict(TEMPERATURES=[0.5, 1.0], LENGTH=12),
     rules: dict(LENGTH=12),
     patterns: dict(ONE_TEXT, PROPERTIES={"an age": {"age": {"enum": [4, 21, 30]}}})}
@@ -82,18 +83,6 @@ def set_all(monkeypatch, module, **values):
 
 
 # ---- clocks
-
-@pytest.mark.parametrize("statuses, status", [([0, 0, 0, 0], 0), ([2, 0, 0, 0], 2)])
-def test_every_run_on_a_gpu_is_a_command_line_that_its_benchmark_takes(
-        statuses, status, monkeypatch, tmp_path):
-    run = mock.Mock(side_effect=statuses)
-    monkeypatch.setattr(command, "run", run)
-    assert gpu.main([str(tmp_path / "new")]) == status and (tmp_path / "new").is_dir()
-    runs = [call.args[:2] for call in run.call_args_list]
-    assert [program for program, _ in runs] == [*["benchmarks.speed"] * 3, "benchmarks.variants"]
-    assert {args.backend for _, args in runs} == {"cupy"}
-    assert len({args.json for _, args in runs}) == 4
-
 
 def test_a_pass_of_M_rows_computes_M_rows_after_the_context():
     """Two passes share the context and, of tokens drawn from 10**9, no other."""
@@ -227,17 +216,14 @@ def test_weights_are_rounded_to_as_many_steps_as_bits_have(bits, size):
     assert abs(parts.reshape(w.shape) - w).max() <= abs(w).max() / most / 2
 
 
-def test_quantized_and_staged_texts_are_plain_ones_in_fewer_rounds():
+def test_quantized_texts_are_plain_ones_in_fewer_rounds():
     rows = partial(quantized.model_rows, temperature=0.0, alpha=None)
     target = model(1)
     write = partial(race_module.write_text, quantized.int8_copy(target), target, ids=[1, 2], N=9,
                     seed=0)
     plain = write(build_step=quantized.quantized_builder(rows, 0))
-    assert len(plain.rounds) == 9
-    staged = quantized.staged(rows, model(2), 3, 2)
-    for build_step in (quantized.quantized_builder(rows, 3), staged):
-        text = write(build_step=build_step)
-        assert text.ids == plain.ids and len(text.rounds) < 9
+    text = write(build_step=quantized.quantized_builder(rows, 3))
+    assert len(plain.rounds) == 9 and text.ids == plain.ids and len(text.rounds) < 9
 
 
 # ---- figures of the commands, by hand
@@ -362,7 +348,7 @@ ONCE = "--N 3 --repeats 1"
     (speed, ONCE, "3 new tokens"), (batch, ONCE, "3 new tokens"),
     (engines, f"{ONCE} --only here", "3 new tokens"),
     (variants, f"{ONCE} --rows stopping lookup", "3 new tokens"),
-    (quantized, f"{ONCE} --temperature 1 --busy 1", "3 new tokens"),
+    (quantized, f"{ONCE} --temperature 1", "3 new tokens"),
     (acceptance, "--texts 2", "2 texts of 12 tokens"),
     (rules, "--rounds 6", "Temperature 0.7: 6 rounds of"),
     (patterns, "--repeats 1", "An age, temperature 1:")])
@@ -371,8 +357,9 @@ def test_what_a_command_measures_it_shows_again(module, words, shown, tmp_path, 
         pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
     set_all(monkeypatch, module, **SMALL[module])
     path = tmp_path / "figures.json"
-    status, measured, _ = outcome(module.main, *words.split(), "--json", path)
-    assert (status, measured) == outcome(module.main, "--show", path)[:2]
+    name = module.__name__.removeprefix("benchmarks.")
+    status, measured, _ = outcome(main, name, *words.split(), "--json", path)
+    assert (status, measured) == outcome(main, name, "--show", path)[:2]
     assert status == 0 and shown in measured and "| --- |" in measured
     is_timed = module not in (acceptance, rules)
     assert ("Measured on 20" in measured) == is_timed
@@ -423,12 +410,27 @@ def test_a_file_that_holds_no_figures_is_named(text, why, tmp_path):
     assert (status, out) == (2, "") and err.startswith(f"bench: --show {path} {why}")
 
 
-def test_json_is_not_written_when_a_file_is_shown(tmp_path):
-    path = tmp_path / "figures"
-    path.write_text("{}", encoding="utf-8")
-    status, _, err = run_command(fails, show=path, json=tmp_path / "new")
-    assert status == 2 and "--json does not apply to --show" in err
-    assert not (tmp_path / "new").exists()
+@pytest.mark.parametrize("words, flag", [
+    ("power --json new", "json"), ("speed --size 124M --only own", "size"),
+    ("variants --N 5", "N"), ("batch --repeats 3", "repeats"), ("rules --record new", "record")])
+def test_flags_of_a_measurement_do_not_apply_to_show(words, flag, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    why = refusal(main, *words.split(), "--show", "none")
+    assert why.startswith(f"benchmarks {words.split()[0]}: --{flag} does not apply to --show")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_recording_has_no_figures_to_write(tmp_path):
+    why = refusal(main, "rules", "--record", tmp_path / "a", "--json", tmp_path / "b")
+    assert "--json does not apply to --record" in why and not [*tmp_path.iterdir()]
+
+
+def test_every_table_has_a_name_and_shows_its_help():
+    files = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+    assert files - {"__init__", "__main__", "command", "models"} == {*NAMES}
+    for name in NAMES:
+        status, out, _ = outcome(main, name, "--help")
+        assert status == 0 and out.startswith(f"usage: python -m benchmarks {name} ")
 
 
 def test_every_decoder_that_can_run_has_a_row():
@@ -444,7 +446,7 @@ def test_an_engine_writes_our_greedy_texts(engine, package, tmp_path, monkeypatc
     pytest.importorskip(package)
     set_all(monkeypatch, engines, SEEDS=0, OPENINGS=engines.OPENINGS[:2])
     path = tmp_path / "a.json"
-    status, _, err = outcome(engines.main, "--only", engine, "--N", 20, "--repeats", 1,
+    status, _, err = outcome(main, "engines", "--only", engine, "--N", 20, "--repeats", 1,
                              "--json", path)
     assert status == 0, err
     row = json.loads(path.read_text("utf-8"))["rows"][engine]

@@ -2,98 +2,52 @@
 
 import json
 import math
+import sys
 from itertools import chain
 from statistics import mean
 
 import numpy as np
 import pytest
 
-from demo.answer import allowed_c, answer_of, conditions, raced_speedup
-from demo.race import race
+from demo import race
+from demo.answer import answer_of, conditions, raced_speedup
 from tests.checkpoints import HPARAMS, write_converted
+from tests.chromium import TELEPHONE
 from tests.commands import outcome, refusal
+from tests.pages import ROOT
 from theory.speedup import best_K, needed_alpha, walltime_improvement
 from tools import will_it_pay
+from tools.report import predictions_table
 from variants.registry import Costs
 
 SIZES = HPARAMS | {"n_ctx": 96}
-QUIET = Costs(0.2, np.linspace(1, 1.8, 9).tolist())
+QUIET = [[0.2, *np.linspace(1, 1.8, 9)]] * 2  # turns: a draft step, and passes over 1 .. 9 rows
+DISTURBED = [QUIET[0], [0.2, 1.5, *QUIET[0][2:]]]
 
 
 def test_the_figures_by_hand():
     """A draft step 2 ms, passes 10, 11 and 14 ms, acceptance 0.6: c = 0.2, costs 1, 1.1, 1.4."""
     costs = Costs(2.0, [10.0, 11.0, 14.0])
     # K = 1 writes 1 + 0.6 tokens for 0.2 + 1.1, and K = 2 writes 1 + 0.6 + 0.36 for 0.4 + 1.4.
-    predicted = will_it_pay.predicted_speedups(costs, 0.6)
-    assert predicted == pytest.approx({1: 1.6 / 1.3, 2: 1.96 / 1.8})
-    # One guess gains if alpha > 0.3; two need alpha + alpha^2 > 0.8, which is more. At 0.6 one
-    # guess allows c < 1.6 - 1.1, and two allow (1.96 - 1.4) / 2, which is less.
+    assert f"| Acceptance 0.6 | {1.6 / 1.3:.2f} | {1.96 / 1.8:.2f} |" in predictions_table(costs)
+    # One guess gains if alpha > 0.3; two need alpha + alpha^2 > 0.8, which is more.
     assert conditions(costs, 0.6) == (
-        "By the formula, to gain at these costs, you need acceptance above 0.30 (yours: 0.60). "
-        "To gain at this acceptance, you need a draft step cheaper than 0.50 target passes "
-        "(yours: 0.20).")
+        "By the formula, to gain at these costs, you need acceptance above 0.30 (yours: 0.60).")
     assert conditions(Costs(0.5, [1.0, 2.0, 3.0]), 0.7) == (  # a row costs a row
-        "By the formula, at these costs no acceptance is enough (yours: 0.70). At this acceptance "
-        "no draft is cheap enough (yours: 0.50).")
+        "By the formula, at these costs no acceptance is enough (yours: 0.70).")
 
 
-@pytest.mark.parametrize("c, passes, alpha", [
-    (0.02, [1, 1.2, 1.3, 1.9], 0.6), (0.3, [1, 1.1, 1.1, 1.2], 0.3),
-    (0.1, [1, 2.6, 2.5, 2.7, 3.3, 4, 4, 2.1, 5], 0.9)])  # 8 rows cheaper than 2
-def test_some_k_gains_above_the_thresholds_and_none_below(c, passes, alpha):
+@pytest.mark.parametrize("c, passes", [
+    (0.02, [1, 1.2, 1.3, 1.9]), (0.3, [1, 1.1, 1.1, 1.2]),
+    (0.1, [1, 2.6, 2.5, 2.7, 3.3, 4, 4, 2.1, 5])])  # 8 rows cheaper than 2
+def test_some_k_gains_above_the_threshold_and_none_below(c, passes):
     needed = needed_alpha(c, passes)
     assert best_K(needed - 1e-9, c, passes) == 0 < best_K(min(1, needed + 1e-9), c, passes)
-    allowed = allowed_c(Costs(c, passes), alpha)
-    assert best_K(alpha, allowed + 1e-9, passes) == 0 < best_K(alpha, allowed - 1e-9, passes)
 
 
-def test_without_thresholds_no_k_gains():
+def test_without_a_threshold_no_k_gains():
     costs = Costs(0.3, [1, 2, 2.9, 3.5])  # a row costs nearly a pass
     assert needed_alpha(*costs) is None and best_K(1, *costs) == 0
-    assert allowed_c(costs, 0.9) is None and best_K(0.9, 0, costs.passes) == 0
-
-
-# ---- figures that were stored
-
-DISTURBED = Costs(0.2, [12.07, 8.34, 12.97, 8.30])
-
-
-def old_figures(costs):
-    """Return figures as they were stored before there were intervals."""
-    row = dict(slowest=1.1, speedup=1.2, fastest=1.3, tokens_per_pass=2, predicted=1.25)
-    case = {"name": "Temperature 0", "rows": {"--K 1": row}, "repeats": 3, "N": 60,
-            "acceptance": 0.7}
-    return {"target": "a", "draft": "b", "measured": "On a day.", "texts": "6 prompts",
-            "given": {}, "costs": {"temperature 0": costs._asdict()}, "cases": [case]}
-
-
-def test_from_disturbed_costs_nothing_is_concluded():
-    *_, said, _, _, end = will_it_pay.paragraphs(old_figures(DISTURBED))
-    assert said == (
-        "The costs at temperature 0 are disturbed: a pass over 2 rows took 0.69 of the time of 1 "
-        "row, which no idle machine does. Nothing follows from them. Run this again when the "
-        "machine is idle.")
-    assert end == ("Temperature 0: it is not known, because the costs are disturbed: run this "
-                   "again when the machine is idle.")
-
-
-def test_figures_of_before_the_intervals_are_still_shown(tmp_path):
-    page = tmp_path / "old.html"
-    (tmp_path / "old.json").write_text(json.dumps(old_figures(Costs(0.2, [1.0, 1.1]))), "utf-8")
-    status, out, _ = outcome(will_it_pay.main, "--show", tmp_path / "old.json", "--out", page)
-    assert status == 0 and "| --K 1 | 1.25 | 1.20 (1.10 - 1.30) | 2.00 |" in out
-    assert "Temperature 0: it is not known, because these figures were stored before" in out
-    assert "It is not known, because these figures" in page.read_text("utf-8")
-
-
-def test_a_page_needs_a_race(tmp_path):
-    figures = old_figures(Costs(0.2, [1.0, 1.1])) | {"cases": []}  # as --random stores them
-    (tmp_path / "random.json").write_text(json.dumps(figures), "utf-8")
-    out = ("--out", tmp_path / "a.html")
-    assert "--out needs figures of a race" in refusal(
-        will_it_pay.main, "--show", tmp_path / "random.json", *out)
-    assert "--out does not apply to --random" in refusal(will_it_pay.main, "--random", *out)
-    assert not (tmp_path / "a.html").exists()
 
 
 # ---- the command
@@ -111,30 +65,38 @@ def models_dir(tmp_path_factory):
 
 
 @pytest.fixture
-def quiet(monkeypatch):
-    """Replace the measured costs, because a busy machine's may contradict each other."""
-    monkeypatch.setattr(will_it_pay, "costs_at", lambda *args: QUIET)
+def turns(monkeypatch):
+    """Return a function that replaces the measured times, which a busy machine disturbs."""
+    def replace(times):
+        monkeypatch.setattr(will_it_pay, "timed_turns", lambda *args: times)
+
+    replace(QUIET)
+    return replace
 
 
 @pytest.fixture
 def races(monkeypatch):
-    """Return a list to which every race adds its results."""
+    """Return a list to which every race adds {decoder: its runs}."""
     results = []
 
-    def recorded_race(*args, **settings):
-        results.append(race(*args, **settings))
-        return dict(results[-1])  # will_it_pay removes plain decoding's
+    def recorded_repeats(draft, target, builders, *args):
+        runs = {name: [] for name in builders}
+        results.append(runs)
+        for written in race.raced_repeats(draft, target, builders, *args):
+            for name in runs:
+                runs[name].append(written[name])
+            yield written
 
-    monkeypatch.setattr(will_it_pay, "race", recorded_race)
+    monkeypatch.setattr(will_it_pay, "raced_repeats", recorded_repeats)
     return results
 
 
-def report(models_dir, *flags, draft="draft"):
+def report(models_dir, *flags, draft="draft", status=0):
     """Return what will_it_pay prints of two small models."""
-    status, out, _ = outcome(
+    found, out, err = outcome(
         will_it_pay.main, "--models_dir", models_dir, "--prompts", models_dir / "prompts.txt",
         "--N", 16, "--repeats", 3, "--target", "target", "--draft", draft, *flags)
-    assert status == 0
+    assert found == status, err
     return out
 
 
@@ -148,14 +110,14 @@ def cases_of(path):
     return json.loads(path.read_text("utf-8"))["cases"]
 
 
-def test_the_answer_and_its_json_agree(models_dir, tmp_path, quiet):
+def test_the_answer_and_its_json_agree(models_dir, tmp_path, turns):
     out = report(models_dir, "--json", tmp_path / "a.json", draft="target")
     cases = cases_of(tmp_path / "a.json")
     assert [case["name"] for case in cases] == ["Temperature 0", "Temperature 1"]
     assert ", 2 prompts of 16 new tokens each: 1.00 of the guesses" in out  # the blank line is none
     for case in cases:
         assert case["acceptance"] == 1  # the draft is the target
-        assert case["answer"] == answer_of(case, QUIET)._asdict()
+        assert case["answer"] == answer_of(case)._asdict()
         assert f"{case['name']}: {case['answer']['words']}" in out
         assert case["candidates"] == 8 + 3 and case["n_prompts"] == 2
         assert case["rows"]["--decoder quantized"]["tokens_per_pass"] > 3
@@ -170,7 +132,7 @@ def test_the_answer_and_its_json_agree(models_dir, tmp_path, quiet):
                 assert row["tokens_per_pass"] == 16 / math.ceil(16 / (K + 1))
 
 
-def test_the_speed_up_is_predicted_from_the_passes_of_the_race(models_dir, tmp_path, quiet, races):
+def test_the_speed_up_is_predicted_from_the_passes_of_the_race(models_dir, tmp_path, turns, races):
     report(models_dir, "--temperature", 1, "--json", tmp_path / "a.json", draft="target")
     case, = cases_of(tmp_path / "a.json")
     _, raced = races  # the first race measured the acceptance, which is 1
@@ -185,7 +147,7 @@ def test_the_speed_up_is_predicted_from_the_passes_of_the_race(models_dir, tmp_p
 
 
 def test_the_three_best_K_are_raced_and_the_parts_of_a_time_are_the_passes_and_the_rest(
-        models_dir, quiet, races, tmp_path):
+        models_dir, turns, races, tmp_path):
     """The draft of `quantized` is a copy that the race does not load, and is timed too."""
     report(models_dir, "--temperature", 1, "--json", tmp_path / "a.json")
     case, = cases_of(tmp_path / "a.json")
@@ -206,7 +168,7 @@ def test_the_three_best_K_are_raced_and_the_parts_of_a_time_are_the_passes_and_t
         assert sum(row["time"].values()) == pytest.approx(total / n_tokens)
 
 
-def test_every_decoder_runs_as_often_as_asked(models_dir, quiet, races):
+def test_every_decoder_runs_as_often_as_asked(models_dir, turns, races):
     report(models_dir, "--repeats", 4, "--temperature", 0)
     counted, raced = races
     assert [len(runs) for runs in counted.values()] == [1]
@@ -222,41 +184,140 @@ def test_the_shorter_context_of_the_two_models_counts(models_dir):
         assert "--N 25 more do not fit in n_ctx = 32" in why
 
 
-def test_a_draft_with_a_different_vocabulary_is_measured_and_named(models_dir, quiet):
+def test_a_draft_with_a_different_vocabulary_is_measured_and_named(models_dir, turns):
     out = report(models_dir, "--temperature", 0, draft="wide")
     assert "\nVocabularies differ: 257 tokens in common, 99 % of the draft's" in out
     assert "Temperature 0: it " in out and "--decoder tree --widths auto" in out
 
 
-@pytest.mark.parametrize("name, words", [
-    ("a.txt", "--out {} cannot be written: choose a name that ends in .html"),
-    ("none/a.html", "cannot be written"), ("folder.html", "cannot write --out")])
-def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(
-        models_dir, tmp_path, monkeypatch, name, words):
-    monkeypatch.setattr(will_it_pay, "load_models", None)
-    (tmp_path / "folder.html").mkdir()
-    why = refusal(will_it_pay.main, "--out", tmp_path / name)
-    assert words.format(tmp_path / name) in why
-
-
 def test_one_token_tests_no_guess_and_gets_no_answer(models_dir):
     out = report(models_dir, "--N", 1, "--temperature", 0)
-    assert out.endswith("it is not known, because texts of fewer than 16 tokens are too short "
-                        "(--N 1): choose a larger --N.\n")
+    assert "it is not known, because texts of fewer than 16 tokens are too short (--N 1)" in out
 
 
 RANDOM = ("--random", "--target", "124M", "--draft", "124M")
 
 
-def test_random_weights_are_timed_and_acceptance_is_given(monkeypatch, quiet):
+def test_random_weights_are_timed_and_acceptance_is_given(monkeypatch, turns):
     monkeypatch.setitem(will_it_pay.GPT2_SIZES, "124M", SIZES)
     _, out, _ = outcome(will_it_pay.main, *RANDOM)
-    assert out.count("| Acceptance 0.") == 4 and "measured:" not in out
+    assert out.count("| Acceptance 0.") == 4 and "measured (interval)" not in out
 
 
-def test_from_disturbed_costs_of_random_weights_nothing_is_predicted(monkeypatch):
+def test_from_disturbed_costs_nothing_is_predicted(models_dir, monkeypatch, turns):
+    turns(DISTURBED)
     monkeypatch.setitem(will_it_pay.GPT2_SIZES, "124M", SIZES)
-    monkeypatch.setattr(will_it_pay, "costs_at", lambda *args: DISTURBED)
+    said = ("The costs at temperature 1 are disturbed: a pass over 1 row took 1.50 times as long "
+            "in one half of the turns as in the other. No speed-up is predicted from them.")
     status, out, _ = outcome(will_it_pay.main, *RANDOM)
-    assert status == 0 and "The costs at temperature 1 are disturbed: " in out
-    assert "Acceptance" not in out
+    assert status == 0 and said in out and "Acceptance" not in out
+    out = report(models_dir, "--temperature", 1)
+    assert said in out and "By the formula" not in out
+    assert out.count(") | - |\n") == 8  # the predictions by position
+
+
+# ---- a model without a draft
+
+def test_without_a_draft_the_decoders_that_need_none_are_raced(models_dir, turns, tmp_path):
+    out = report(models_dir, "--temperature", 0, "--json", tmp_path / "a.json", draft="none")
+    case, = cases_of(tmp_path / "a.json")
+    assert [*case["rows"]] == [f"--decoder {words}" for words in (
+        "quantized", "lookup", "suffix --sure 0.0", "jacobi", "lookahead")]
+    assert out.startswith("Target target, draft none. ") and "a draft step" not in out
+    assert "were accepted" not in out and "Temperature 0: it " in out
+    for name, row in case["rows"].items():
+        assert (row["time"]["draft"] > 0) == (name == "--decoder quantized")
+
+
+def test_a_decoder_that_needs_a_draft_is_refused_without_one(models_dir):
+    why = refusal(will_it_pay.main, "--models_dir", models_dir, "--target", "target", "--decoder",
+                  "block")
+    assert "--decoder block needs a draft: choose --draft MODEL" in why
+
+
+@pytest.mark.parametrize("target, draft", [
+    ("tales-large", "tales-small"), ("1558M", "124M"), ("124M", None), ("tales-small", None),
+    ("owner/name", None)])
+def test_a_target_has_a_default_draft_of_its_own_vocabulary_or_none(target, draft):
+    assert will_it_pay.default_draft(target) == draft
+
+
+def test_the_names_of_flags_are_those_of_main_too(models_dir, turns):
+    out = report(models_dir, "--target_model_size", "draft", "--draft_model_size", "none",
+                 "--n_tokens_to_generate", 17, "--temperature", 0)
+    assert out.startswith("Target draft, draft none.") and "17 new tokens" not in out
+
+
+# ---- interrupts, and the bar
+
+@pytest.mark.parametrize("n_texts, found", [
+    (0, ["costs"]), (3, ["costs", "positions"]), (3 + 7 + 14, ["costs", "positions", "rows"])])
+def test_after_ctrl_c_the_finished_parts_are_shown_and_stored(
+        models_dir, turns, tmp_path, monkeypatch, n_texts, found):
+    """Two prompts: 1 + 2 texts count acceptance; 7 decoders warm up, and write 14 in a repeat."""
+    left = iter(range(n_texts))
+    write = race.write_text
+
+    def interrupted(*args):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return write(*args)
+
+    monkeypatch.setattr(race, "write_text", interrupted)
+    out = report(models_dir, "--temperature", 0, "--json", tmp_path / "a.json", status=130)
+    case, = cases_of(tmp_path / "a.json")
+    assert [part for part in ("costs", "positions", "rows") if part in case] == found
+    assert "| ms |" in out and ("| --K " in out) == ("rows" in found)
+    assert outcome(will_it_pay.main, "--show", tmp_path / "a.json")[:2] == (0, out)
+    if "rows" in found:
+        assert "fewer than 3 runs are too few (--repeats 1)" in out
+
+
+@pytest.mark.parametrize("draft", ["draft", "none"])
+def test_the_bar_counts_every_text_and_ends_full(models_dir, turns, monkeypatch, draft):
+    ends = set()
+
+    class Bar(will_it_pay.tqdm):
+        def close(self):  # tqdm closes a bar twice
+            ends.add((self.n, self.total))
+            super().close()
+
+    monkeypatch.setattr(will_it_pay, "tqdm", lambda **settings: Bar(**settings | {
+        "disable": False}))
+    report(models_dir, draft=draft)
+    (n, total), = ends
+    assert n == total > 50
+
+
+# ---- the picture
+
+@pytest.mark.parametrize("suffix, start", [(".png", b"\x89PNG"), (".svg", b"<?xml")])
+def test_a_plot_is_a_picture_as_wide_as_a_telephone(tmp_path, suffix, start):
+    matplotlib = pytest.importorskip("matplotlib", reason="needs requirements/plots.txt")
+    path = tmp_path / f"answer{suffix}"
+    stored = ROOT / "benchmarks/results/will_it_pay.json"
+    status, _, err = outcome(will_it_pay.main, "--show", stored, "--plot", path)
+    assert status == 0, err
+    assert path.read_bytes().startswith(start)
+    if suffix == ".png":
+        assert matplotlib.image.imread(path).shape[1] == 2 * TELEPHONE
+
+
+@pytest.mark.parametrize("name, words", [
+    ("a.txt", "--plot: need a name that ends in .png or .svg, got {}"),
+    ("none/a.png", "cannot write --plot {}"), ("folder.png", "cannot write --plot {}")])
+def test_a_plot_that_cannot_be_written_is_refused_before_anything_is_measured(
+        tmp_path, monkeypatch, name, words):
+    pytest.importorskip("matplotlib", reason="needs requirements/plots.txt")
+    monkeypatch.setattr(will_it_pay, "load_models", None)
+    (tmp_path / "folder.png").mkdir()
+    why = refusal(will_it_pay.main, "--plot", tmp_path / name)
+    assert words.format(tmp_path / name) in why
+
+
+def test_a_plot_needs_matplotlib_and_a_race(tmp_path, monkeypatch, turns):
+    path = tmp_path / "a.png"
+    assert "--plot does not apply to --random" in refusal(will_it_pay.main, *RANDOM, "--plot", path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    why = refusal(will_it_pay.main, "--plot", path)
+    assert "the package matplotlib is missing: pip install" in why and "plots.txt" in why

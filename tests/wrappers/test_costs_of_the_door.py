@@ -11,6 +11,7 @@ pytest.importorskip("transformers", reason="needs requirements/peers.txt")
 import numpy as np  # noqa: E402
 
 from benchmarks import door, loops  # noqa: E402
+from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.models import random_model  # noqa: E402
 from tests.commands import outcome  # noqa: E402
 from tests.wrappers.families import random_model as random_peer  # noqa: E402
@@ -24,12 +25,12 @@ def small_pairs(size):
     return None, [[1, 2, 3], [4, 5, 6]], {"": (target.fresh(), target)}
 
 
-def printed(command, tmp_path, *flags):
+def printed(name, tmp_path, *flags):
     """Return the figures of a small run, whose table a second call prints again."""
     file = tmp_path / "figures.json"
-    status, table, err = outcome(command.main, *flags, "--repeats", 2, "--json", file)
+    status, table, err = outcome(main, name, *flags, "--repeats", 2, "--json", file)
     assert status == 0, err
-    assert outcome(command.main, "--show", file) == (0, table, "")
+    assert outcome(main, name, "--show", file) == (0, table, "")
     return json.loads(file.read_text("utf-8"))
 
 
@@ -45,7 +46,7 @@ def test_the_ratio_is_of_each_repeat_and_a_rounds_is_of_its_seconds():
 
 def test_both_loops_call_the_same_models_and_write_the_same_greedy_texts(monkeypatch, tmp_path):
     monkeypatch.setattr(loops, "texts_and_pairs", small_pairs)
-    figures = printed(loops, tmp_path, "--N", 12)
+    figures = printed("loops", tmp_path, "--N", 12)
     assert f"matrix products by PyTorch {torch.__version__}, NumPy" in figures["measured"]
     rows = figures["rows"]
     assert len(rows) == 4
@@ -85,7 +86,7 @@ def test_the_bare_pass_of_the_door_reads_the_same_tokens_again_and_again(monkeyp
     # ids are drawn for 124M's vocabulary
     monkeypatch.setattr(door.np.random, "default_rng", lambda seed: Namespace(
         integers=lambda n, size: np.arange(size) % 50))
-    figures = printed(door, tmp_path)
+    figures = printed("door", tmp_path)
     assert f"matrix products by PyTorch {torch.__version__}, NumPy" in figures["measured"]
     assert set(figures["rows"]) == {"1", "5"}
     # after the context, its own check and the first call, every pass reads n tokens

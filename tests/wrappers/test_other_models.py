@@ -249,22 +249,20 @@ def test_a_dtype_of_transformers_is_refused_for_numpy():
     assert "--dtype bfloat16 needs --backend transformers" in message
 
 
-def test_will_it_pay_answers_for_such_a_pair_and_writes_a_page(folders, tmp_path):
+def test_will_it_pay_answers_for_such_a_pair(folders, tmp_path):
     """No `quantized` runs, because the weights of such a model cannot be copied here."""
     (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
     status, out, err = outcome(
         will_it_pay.main, "--target", folders["qwen3"], "--draft", folders["llama"], "--N", 16,
         "--repeats", 3, "--temperature", 1, "--prompts", tmp_path / "prompts",
-        "--json", tmp_path / "pay.json", "--out", tmp_path / "pay.html")
+        "--json", tmp_path / "pay.json")
     assert status == 0, err
     figures = json.loads((tmp_path / "pay.json").read_text(encoding="utf-8"))
     case, = figures["cases"]
     assert [name for name in case["rows"] if not name.startswith("--K")] == [
         "--decoder stopping", "--decoder tree --widths auto"]
     assert f"Temperature 1: {case['answer']['words']}" in out
-    assert "matrix products by PyTorch" in out and figures["prompts"] == ["One day", "A king"]
-    page = (tmp_path / "pay.html").read_text(encoding="utf-8")
-    assert folders["qwen3"] in page and page.count("<svg") == 4
+    assert "matrix products by PyTorch" in out
 
 
 @pytest.mark.parametrize("draft", ["llama", "fewer rows"])

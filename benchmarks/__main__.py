@@ -1,0 +1,37 @@
+"""Measure a table of RESULTS.md, or show the figures of a file.
+
+    python -m benchmarks speed --json speed.json
+    python -m benchmarks speed --show speed.json
+    python -m benchmarks speed --help
+"""
+
+import importlib
+import sys
+
+from benchmarks import command
+from lib.terminal import Help, Parser
+
+NAMES = ("speed", "variants", "acceptance", "rules", "batch", "quantized", "patterns",
+         "engines", "loops", "low_acceptance", "door", "power")
+
+
+def main(argv=None):
+    """Run the command line: a name, then the flags of its table."""
+    words = sys.argv[1:] if argv is None else argv
+    parser = Parser("python -m benchmarks", description=__doc__.split("\n")[0],
+                    formatter_class=Help)
+    parser.add_argument("name", choices=NAMES, metavar="NAME", help="one of "
+                        f"{', '.join(NAMES)}; NAME --help shows its flags")
+    name = parser.parse_args(words[:1]).name
+    benchmark = importlib.import_module(f"benchmarks.{name}").BENCHMARK
+    program = f"benchmarks {name}"
+    parser = command.new_parser(program, benchmark.doc, benchmark.repeats)
+    if benchmark.add_flags:
+        benchmark.add_flags(parser)
+    args = command.parse(parser, words[1:])
+    return command.run(program, args, benchmark.all_figures, benchmark.paragraphs,
+                       benchmark.requirements)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
