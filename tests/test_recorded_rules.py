@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks import rules
-from exact import expected, optimum
+from exact import expected
 from exact.expected import (
+    FORMS,
     block_tokens,
     chain_mean,
     match_tokens,
@@ -71,7 +72,7 @@ def test_the_acceptance_of_siblings_is_that_of_the_first_position(toy, monkeypat
     p_draft, p_target = (model(X)[-1] for model in pair)
     place = rules.record(list(X), *map(path_by_path, pair), np.random.default_rng(0))
     wanted = {f"{n}: {test}": form(p_draft, p_target, n)
-              for n in (1, 2, 3) for test, form in optimum.FORMS.items()}
+              for n in (1, 2, 3) for test, form in FORMS.items()}
     assert rules.siblings(place) == pytest.approx(wanted)
 
 
@@ -147,7 +148,5 @@ def test_a_standard_error_counts_texts():
     assert thrice == pytest.approx(alone)
 
 
-@pytest.mark.parametrize("module, printed", [(optimum, optimum.optimum_table),
-                                             (expected, expected.tables)])
-def test_the_page_quotes_what_the_commands_print(module, printed):
-    assert printed() == output(file_text("benchmarks/RESULTS.md"), f"-m {module.__name__}")
+def test_the_page_quotes_what_the_command_prints():
+    assert expected.tables() == output(file_text("benchmarks/RESULTS.md"), "-m exact.expected")
