@@ -102,9 +102,9 @@ def test_every_decoder_has_a_family_and_a_paragraph_in_its_section():
 
 
 def named_tests(text):
-    """Return (file, function) of each test that a page names, in a table or with a link."""
+    """Return (file, function) of each test that a page names with a link."""
     file_of = dict(re.findall(r"^\[(\w+)\]: \.\./(tests/\S+\.py)$", text, re.MULTILINE))
-    named = re.findall(r"^\| (tests/\S+)::(\w+) \|", text, re.MULTILINE)
+    named = []
     for name, label in re.findall(r"\[`(test_\w+)`\]\[(\w+)\]", text):
         named.append((file_of[label], name))
     for name, file in re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/\S+\.py)\)", text):
@@ -116,16 +116,11 @@ def test_the_tests_that_the_pages_name_exist():
     n_named = 0
     for page in ("docs/proof.md", "docs/exactness.md", "docs/papers.md"):
         named = named_tests(TEXTS[page])
-        assert len(named) == TEXTS[page].count("`test_") + TEXTS[page].count("\n| tests/")
+        assert len(named) == TEXTS[page].count("`test_")
         for file, name in named:
             assert f"def {name}(" in file_text(file), f"{file} has no {name}"
         n_named += len(named)
-    assert n_named >= 27
-
-
-def test_the_largest_deviation_that_was_enumerated_is_a_rounding_error():
-    [largest] = re.findall(r"the largest that we saw is (\S+)\.", TEXTS["docs/exactness.md"])
-    assert float(largest) < 1e-12
+    assert n_named >= 22
 
 
 # ---- quoted code and outputs
