@@ -147,6 +147,13 @@ def test_the_race_shows_the_text_that_both_wrote_and_every_guess():
     assert lowest <= BAR - SMALL_SIZE  # no text covers the bar
 
 
+def test_the_picture_of_a_round_has_the_recorded_numbers():
+    texts = {node.text for node in ElementTree.parse(IMAGES / "round.svg").iter(TEXT)}
+    for token in data_of("round")["guesses"]:
+        assert {token["text"].strip(), f"u = {token['u_accept']:.2f}"} <= texts
+        assert texts & {f"{relation} {token['threshold']:.2f}" for relation in "<\u2265"}
+
+
 def test_green_and_blue_are_the_target_green_and_red_the_draft():
     row = data_of("theorem1")["rows"][3]
     for (_, _, *p), (_, green, blue, red) in zip(row["top"], columns(row)):
