@@ -1,13 +1,11 @@
 """The closed forms against their definitions, and against numbers in papers and articles."""
 
-import re
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pages import file_text
 from theory.hardware import (
     GPT2_SIZES,
     crossover_batch,
@@ -192,15 +190,6 @@ EVEN = [0.5, 0.5]
 def test_arguments_out_of_range_are_refused_with_what_must_hold(formula, arguments, message):
     with pytest.raises(ValueError, match=message):
         formula(*arguments)
-
-
-def test_the_acceptance_that_engines_report_is_tokens_per_round_minus_one_divided_by_K():
-    page = file_text("docs/engines.md")
-    rows = re.findall(r"^\| (0\.\d) \| (.{5}) \| (.{5}) \| (.{5}) \|$", page, re.MULTILINE)
-    assert len(rows) == 5
-    for alpha, *reported in rows:
-        per_drafted = [(expected_tokens(float(alpha), K) - 1) / K for K in (2, 4, 8)]
-        assert [float(text) for text in reported] == pytest.approx(per_drafted, abs=5.001e-4)
 
 
 def test_the_calculator_by_hand(capsys):
