@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import speculative
-from docs import readme, sixty_lines, tour
+from docs import sixty_lines, tour
+from docs.__main__ import main
 from docs.readme import BLOCK, STATIC, exactness, families, fill, shell_output, source
 from docs.tables import K_by_hand, easy_tokens, stored
 from tests.pages import ROOT, code, file_text, on_one_line, section, table
@@ -135,8 +136,8 @@ def test_only_flags_and_their_values_are_shown_as_code():
 
 
 def test_a_page_that_is_not_there_is_refused_in_a_sentence(capsys):
-    assert readme.main(["nosuch.md", "--code"]) == 2
-    assert capsys.readouterr().err.startswith("docs.readme: ")
+    assert main(["readme", "nosuch.md", "--code"]) == 2
+    assert capsys.readouterr().err.startswith("docs: ")
 
 
 @EACH_PAGE

@@ -1,4 +1,4 @@
-"""The pictures of the pages: python -m docs.pictures NAME.
+"""The pictures of the pages: python -m docs pictures NAME.
 
 svg        SVG as text
 palette    the colours, light and dark
@@ -13,5 +13,5 @@ low_acceptance  low_acceptance.svg
 ladder     ladder.svg
 forking    forking.svg
 speed      the plots of docs/speed.md
-__main__   the command
+gallery    which function draws which picture, and from which figures
 """

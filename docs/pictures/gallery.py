@@ -1,8 +1,5 @@
 """Draw pictures of the pages: docs/img/NAME.svg, and from it NAME-dark.svg for dark pages.
 
-    python -m docs.pictures all               # from the figures in benchmarks/results/
-    python -m docs.pictures race --record     # run the bundled pair first
-
     race              both decoders write the same text at their recorded pace
     easy              how far draft and target agree on each token of a story
     roofline          the time of a pass against its rows, as theory/hardware.py computes it
@@ -22,7 +19,6 @@ The other files of docs/img are edited by hand; their dark ones are derived like
 """
 
 import json
-import sys
 from pathlib import Path
 
 from docs.pictures import (
@@ -38,7 +34,6 @@ from docs.pictures import (
 )
 from docs.pictures.figures import NARROW, WIDE, save_figure
 from docs.pictures.palette import darkened
-from lib.terminal import Parser, command
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
@@ -93,20 +88,10 @@ def write_picture(name, folder):
     (folder / f"{name}-dark.svg").write_text(dark, encoding="utf-8")
 
 
-@command("docs.pictures", "requirements/plots.txt")
-def main(argv=None):
-    parser = Parser("python -m docs.pictures",
-                    description="Draw the pictures of README.md and docs/.")
-    parser.add_argument("name", choices=[*picture_names(), "all"], help="picture to draw")
-    parser.add_argument("--record", action="store_true",
-                        help=f"run the models first (applies to {', '.join(RECORDED)})")
-    args = parser.parse_args(argv)
-    names = picture_names() if args.name == "all" else [args.name]
+def write(name, record):
+    """Write a picture, or all of them; run the models first if `record`."""
+    names = picture_names() if name == "all" else [name]
     for name in names:
-        if args.record and name in RECORDED:
+        if record and name in RECORDED:
             record_picture(name)
         write_picture(name, IMAGES)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
