@@ -29,6 +29,7 @@ from benchmarks import command
 from benchmarks.models import LENGTH, OPENINGS, load_benchmark_pair
 from exact import recorded
 from exact.expected import (
+    FORMS,
     block_tokens,
     chain_bound,
     match_tokens,
@@ -36,7 +37,6 @@ from exact.expected import (
     traversal_tokens,
     tree_tokens,
 )
-from exact.optimum import FORMS
 from exact.recorded import means_table
 from lib import terminal
 from lib.markdown import markdown_table

@@ -16,7 +16,7 @@ whole head, or `*`, quotes all numbers of a cell. `given` is followed by figures
 computes: settings, versions, numbers of an example.
 
 A figure is a number with a decimal point, a percentage, or a number that fills a cell of a
-table, outside code, links and quoted output. `python -m docs.readme FILES --code` renews them.
+table, outside code, links and quoted output. `python -m docs readme FILES --code` renews them.
 """
 
 import re

@@ -1,8 +1,5 @@
 """Fill the quoted code, tables and outputs of README.md and docs/ from the project itself.
 
-    python -m docs.readme                              # all of README.md; runs its commands
-    python -m docs.readme README.md docs/*.md --code   # only blocks that need no run
-
 A block begins with one of these comments. It ends with the fence that follows the comment, or
 at <!-- end -->:
 
@@ -26,7 +23,6 @@ from pathlib import Path
 
 from docs import figures
 from exact.rules import register, settings
-from lib.terminal import Parser, command
 from variants import DECODERS
 from variants.registry import FAMILIES
 
@@ -131,16 +127,10 @@ STATIC = {"code": source, "decoders": decoders_table, "families": families,
           "rules": rules_sentence}  # kinds that need no run
 
 
-@command("docs.readme")
-def main(argv=None):
-    parser = Parser("python -m docs.readme", description=__doc__.split("\n")[0])
-    parser.add_argument("--code", action="store_true",
-                        help="update only the blocks that need no run")
-    parser.add_argument("files", nargs="*", default=["README.md"],
-                        help="pages to update (default: README.md)")
-    args = parser.parse_args(argv)
-    kinds = STATIC if args.code else STATIC | {"run": shell_output, "table": shell_output}
-    for path in (ROOT / name for name in args.files):
+def update(files, only_code=False):
+    """Fill the blocks of some pages and renew their figures; run no command if `only_code`."""
+    kinds = STATIC if only_code else STATIC | {"run": shell_output, "table": shell_output}
+    for path in (ROOT / name for name in files):
         page = fill(path.read_text(encoding="utf-8"), kinds)
         # Pages without a marker have figures that are not bound.
         if figures.MARKER.search(page):
@@ -150,7 +140,3 @@ def main(argv=None):
             except figures.Unbound as error:
                 raise figures.Unbound(f"{path.relative_to(ROOT)}: {error}") from None
         path.write_text(page, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

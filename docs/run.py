@@ -1,15 +1,8 @@
-"""Make docs/run.html, the page of one recorded run; its first round is docs/learn.md's example.
-
-    python -m docs.run                       # put the stored run into today's page
-    python -m docs.run --record              # run the bundled pair again
-    python -m docs.run --record --seconds    # on a quiet machine: race plain decoding too
-    python -m docs.run --picture             # draw the README's picture of it, with Chromium
-"""
+"""Make docs/run.html, the page of one recorded run. Its first round is in docs/learn.md."""
 
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -18,7 +11,6 @@ from demo.flags import parse_args, settings_for_json
 from demo.page import raced_run, run_as_data, save_page, stored_run
 from demo.task import load_task
 from docs.pictures.record import ROUND
-from lib.terminal import Parser, command
 
 PAGE = Path(__file__).parent / "run.html"
 FLAGS = f"{ROUND} --n_tokens_to_generate 44"
@@ -93,30 +85,18 @@ def draw_picture(picture: Path, scheme: str, number=4):
              page.as_uri()], check=True, capture_output=True)
 
 
-@command("docs.run")
-def main(argv=None):
-    """Write the page."""
-    parser = Parser("python -m docs.run", description=__doc__.split(";")[0] + ".")
-    parser.add_argument("--record", action="store_true", help="run the bundled pair first")
-    parser.add_argument("--seconds", action="store_true",
-                        help="also record times and a race (needs --record)")
-    parser.add_argument("--picture", action="store_true",
-                        help="draw the README's picture of the page instead")
-    args = parser.parse_args(argv)
-    if args.picture:
+def write(record, seconds, picture):
+    """Write the page, or the README's picture of it."""
+    if picture:
         draw_picture(PICTURE, "light")
         draw_picture(PICTURE.with_stem("run-dark"), "dark")
         return
-    if args.seconds and not args.record:
+    if seconds and not record:
         raise ValueError("--seconds needs --record")
-    if args.seconds:
+    if seconds:
         run = recorded_race()
-    elif args.record:
+    elif record:
         run = recorded_run()
     else:
         run = with_todays_code(stored_run(PAGE))
     save_page(PAGE, run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

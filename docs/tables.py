@@ -13,13 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from exact.expected import chain_bound, chain_mean
 from lib.checkpoints.huggingface import THEIR_SIZES
 from lib.checkpoints.weights import n_params
 from speculative import guess
-from theory.hardware import crossover_batch, pass_latency
+from theory.hardware import GPT2_SIZES
 from theory.speedup import expected_tokens, walltime_improvement
 
 ROOT = Path(__file__).parent.parent
@@ -113,39 +111,16 @@ def speed_ups_of_engines():
 
 
 def memory_of_drafts():
-    """Return the megabytes of weights, and the kilobytes of a cache per token.
-
-    A layer of width n = n_embd has four matrices. Their numbers and their outputs are
-
-        c_attn [n, 3 n]   attn c_proj [n, n]   c_fc [n, 4 n]   mlp c_proj [4 n, n]
-
-        numbers   3 n^2 + n^2 + 4 n^2 + 4 n^2 = 12 n^2
-        outputs   3 n + n + 4 n + n = 9 n
-        vectors   a bias per output, and gain and bias of two norms: 9 n + 4 n = 13 n
-    """
-    def counts(n_layer, n_embd, n_vocab=50257, n_ctx=1024):
-        """Return the numbers in matrices, the matrices' outputs, and all other numbers."""
-        # wte is a matrix too: its outputs are the logits.
-        in_matrices = 12 * n_layer * n_embd**2 + n_vocab * n_embd
-        outputs = 9 * n_layer * n_embd + n_vocab
-        in_vectors = 13 * n_layer * n_embd
-        in_ln_f = 2 * n_embd  # gain and bias
-        in_wpe = n_ctx * n_embd
-        return in_matrices, outputs, in_vectors + in_ln_f + in_wpe
-
-    large, outputs, large_others = counts(48, 1600)
-    small, _, small_others = counts(12, 768)
-    # A float has 4 bytes. The cache of a token has a key and a value of n_embd floats per
-    # layer.
-    large_cache = 4 * 2 * 48 * 1600
-    small_cache = 4 * 2 * 12 * 768
-    # The int8 copy has a byte per number of a matrix, and a float per output, which is its
-    # scale. It shares all other numbers with the target.
-    bytes_of = {"1558M": (4 * (large + large_others), large_cache),
-                "int8 copy": (large + 4 * outputs, large_cache),
-                "124M": (4 * (small + small_others), small_cache)}
-    return {name: {"weights, MB": weights / 1e6, "cache, kB": cache / 1e3}
-            for name, (weights, cache) in bytes_of.items()}
+    """Return the megabytes of weights, and the kilobytes of a cache per token of context."""
+    # A float has 4 bytes. A layer's cache has a key and a value of n_embd floats per token.
+    weights = {size: 4 * n_params(GPT2_SIZES[size]) for size in ("1558M", "124M")}
+    cache = {size: 4 * 2 * GPT2_SIZES[size]["n_layer"] * GPT2_SIZES[size]["n_embd"]
+             for size in weights}
+    # The int8 copy has a byte instead of four bytes per weight.
+    weights["int8 copy"] = weights["1558M"] / 4
+    cache["int8 copy"] = cache["1558M"]
+    return {name: {"weights, MB": weights[name] / 1e6, "cache, kB": cache[name] / 1e3}
+            for name in ("1558M", "int8 copy", "124M")}
 
 
 def model_sizes():
@@ -156,28 +131,6 @@ def model_sizes():
         return sizes | {"parameters": n_params(sizes) / 1e6}
 
     return {name: sizes_of(name) for name in ("tales-large", "tales-small")}
-
-
-def pair_by_formula():
-    """Return what the formula predicts for the bundled pair at temperature 0, for each K.
-
-    alpha is the acceptance that was measured with K = 4. "NumPy alone" has the costs of rows
-    without Numba.
-    """
-    figures = stored("speed-pair")
-    alpha = figures["own"]["races"]["0"]["4"]["acceptance"]
-    passes = figures["passes"]
-    rows = passes["rows_ms"]
-    numpy_rows = passes["numpy_rows_ms"]
-
-    def speed_up(K, times):
-        one_row = times["1"]["median"]
-        draft_cost = passes["draft_ms"]["median"] / one_row
-        pass_cost = times[str(K + 1)]["median"] / one_row  # of K guesses, and one row more
-        return walltime_improvement(alpha, K, draft_cost, pass_cost)
-
-    return {f"K = {K}": {"speed-up": speed_up(K, rows), "NumPy alone": speed_up(K, numpy_rows)}
-            for K in range(1, 9)}
 
 
 def reported_acceptance():
@@ -213,20 +166,6 @@ def worked_round():
     rows[name.strip()] = {"d": d, "p": p, "p - d": p - d, "mass": mass, "share": (p - d) / mass,
                           "overlap": 1 - mass}
     return rows
-
-
-def three_facts():
-    """Return the distribution of a wrong rule of docs/learn.md.
-
-    After a rejection the rule draws from the target's row instead of the residual.
-    """
-    p_draft = np.array([0.6, 0.3, 0.1])
-    p_target = np.array([0.2, 0.3, 0.5])
-    # accepted[x]: the probability that token x is guessed and accepted
-    accepted = np.minimum(p_draft, p_target)
-    rejection = 1 - accepted.sum()
-    wrong = accepted + rejection * p_target
-    return {"a draw from p": {str(x): float(share) for x, share in enumerate(wrong)}}
 
 
 def chain_bounds():
@@ -267,48 +206,11 @@ def K_by_hand():
     return rows
 
 
-def multi_step_gaps():
-    """Return by how much more the best test accepts than multi-step sampling, on real rows."""
-    gaps = []
-    for figures in stored("rules")["temperatures"].values():
-        # {"2: optimum": mean acceptance, ..}, with two or three siblings
-        accepted = {name: row["mean"] for name, row in figures["siblings"].items()}
-        # With one guess both are the ratio test.
-        gaps += [accepted[f"{n}: optimum"] - accepted[f"{n}: multi-step"] for n in (2, 3)]
-    return {"two or three guesses": {"least": min(gaps), "most": max(gaps)}}
-
-
-def heads_gain():
-    """Return how many more of EAGLE's guesses than of the draft's are accepted with K = 1."""
-    acceptance = stored("recorded")["acceptance of the pair"]
-    # The row of K = 1: its label, then cells such as "0.71 / 1.71", accepted / tokens per pass.
-    _, *row = acceptance["rows"][0]
-    values = [float(cell.split(" / ")[0]) for cell in row]
-    accepted = dict(zip(acceptance["head"], values))
-    rows = {}
-    for T in (0, 1):
-        gain = accepted[f"eagle, temperature {T}"] - accepted[f"tales-small, temperature {T}"]
-        rows[f"temperature {T}"] = {"K = 1": gain}
-    return rows
-
-
-def worked_examples():
-    """Return the worked example of docs/learn.md: the time of a pass of a large model."""
-    # 7e9 weights of 2 bytes; an A100 reads 2e12 bytes and computes 312e12 operations per
-    # second.
-    memory_s, compute_s = pass_latency(7e9, 2, bandwidth=2e12, flop_rate=312e12)
-    return {"7B on an A100": {"reading, ms": 1e3 * memory_s, "a row, ms": 1e3 * compute_s,
-                              "rows": crossover_batch(2, bandwidth=2e12, flop_rate=312e12)}}
-
-
 COMPUTED = {"costs": pass_costs, "int8 copy": int8_costs,
             "ends of the scale": speed_ups_of_engines, "memory": memory_of_drafts,
             "bundled models": model_sizes, "accepted / drafted": reported_acceptance,
-            "K of the pair": pair_by_formula, "worked round": worked_round,
-            "three facts": three_facts, "examples": worked_examples,
-            "bound of a chain": chain_bounds, "short of the optimum": multi_step_gaps,
-            "gain of EAGLE's head": heads_gain, "easy tokens": easy_tokens,
-            "K by hand": K_by_hand}
+            "worked round": worked_round, "bound of a chain": chain_bounds,
+            "easy tokens": easy_tokens, "K by hand": K_by_hand}
 
 
 @cache

@@ -1,14 +1,11 @@
-"""Execute docs/tour.ipynb in place: python -m docs.tour, with requirements/tour.txt.
+"""Execute docs/tour.ipynb in place, with requirements/tour.txt.
 
 Cells tagged "measured" show times; tests do not compare their outputs. All seeds are in the
 cells. The file keeps no execution counts and no versions.
 """
 
 import os
-import sys
 from pathlib import Path
-
-from lib.terminal import Parser, command
 
 TOUR = Path(__file__).with_name("tour.ipynb")
 
@@ -33,14 +30,8 @@ def execute():
     return notebook
 
 
-@command("docs.tour", "requirements/tour.txt")
-def main(argv=None):
-    parser = Parser("python -m docs.tour", description=__doc__.split(":")[0] + ".")
-    parser.parse_args(argv)
+def write():
+    """Write the notebook with the outputs of a fresh run."""
     import nbformat
 
     nbformat.write(execute(), TOUR)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

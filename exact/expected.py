@@ -12,12 +12,11 @@ These functions draw no random numbers. Each function returns the mean over all 
 of a test, for given guesses. So tests that guess in the same way are compared on the same
 guesses. tests/test_expected.py compares each function with the enumeration of its test.
 
-    python -m exact.expected    the ladder: what each idea adds on one toy; then the tests of
-                                several guesses per position, with equal numbers of guesses
+    python -m exact.expected    the ladder: what each idea adds on one toy
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import accumulate
 from operator import mul
@@ -26,16 +25,15 @@ from typing import Any
 import numpy as np
 
 from exact.law import expectation
-from exact.optimum import best_accepted, guesses_law
+from exact.optimum import best_accepted, best_independent, guesses_law
 from exact.toys import TOYS, X, best
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command, print_safely
 from sampling import residual
 from speculative import Rows, guess
-from variants.multipath import best_row, worst_first
-from variants.shared.best_tree import uniform_shape
+from variants.kseq import find_rho, shared
 from variants.shared.branches import Tree
-from variants.tree import draw_siblings, guess_shape
+from variants.tree import draw_siblings
 
 # (guesses, p_draft, p_target) -> tokens; rows of floats or Fractions
 ChainTokens = Callable[[list[int], Rows, Rows], Any]
@@ -93,7 +91,7 @@ def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
 
     A test reaches the bound only if the tokens after its round may depend on the rejected
     guesses. In a decoder here the tokens after a round are draws from the target, and block is
-    the optimum (`best_chain` in exact/optimum.py).
+    the optimum (tests/test_optimum.py).
     """
     ratios = [p_target[t][g] / p_draft[t][g] for t, g in enumerate(guesses)]
     # the product of the first n ratios is p / d, and min(p, d) / d is min(1, p / d)
@@ -260,7 +258,40 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     return total
 
 
-# ---- several paths
+# ---- n independent guesses for one position
+
+def multi_step(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
+    """Return the acceptance of multi-step sampling. Miao et al. (2023)."""
+    all_rejected = 1.0
+    remaining = p_target  # the row that the next guess is tested with
+    for _ in range(n):
+        # the ratio test accepts a guess with probability sum of min(remaining, p_draft)
+        all_rejected *= 1 - np.minimum(remaining, p_draft).sum()
+        remaining = residual(remaining, p_draft)
+    return 1 - all_rejected
+
+
+def kseq(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
+    """Return the acceptance of K-SEQ: 1 - (1 - beta)^n. Sun et al. (2023)."""
+    # each of the n guesses is accepted with probability beta, whatever the others are
+    rho = find_rho(p_draft, p_target, n)
+    beta = shared(p_draft, p_target, rho).sum()
+    return 1 - (1 - beta) ** n
+
+
+def match_accepted(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
+    """Return the acceptance of match: the target's own draw is one of the guesses."""
+    is_guessed = 1 - (1 - p_draft) ** n  # the probability that a token is among the guesses
+    return (p_target * is_guessed).sum()
+
+
+# (p_draft, p_target, n) -> the probability that one of n independent guesses is accepted
+FORMS: dict[str, Callable[[np.ndarray, np.ndarray, int], float]] = {
+    "optimum": best_independent,
+    "multi-step": multi_step,
+    "K-SEQ": kseq,
+    "match": match_accepted}
+
 
 def along_paths(model: Callable) -> Callable:
     """Return the tree model that runs the model on the text of each path alone."""
@@ -270,65 +301,6 @@ def along_paths(model: Callable) -> Callable:
         return np.array([model(text, 1)[-1] for text in texts])
 
     return rows
-
-
-def traversal_mean(widths: tuple[int, ...], toy: str) -> Any:
-    """Return the mean tokens of a round with traversal verification of distinct siblings.
-
-    As in `chain_mean`, only the guesses are enumerated.
-    """
-    # the toys are models of texts, and the guess and the test call models of trees
-    draft, target = map(along_paths, TOYS[toy])
-
-    def drawn_tree(rng):
-        tree, _ = guess_shape(list(X), len(widths), rng, draft, uniform_shape(widths))
-        return tree
-
-    def tokens(tree):
-        p_target = target(list(X) + tree, 1 + len(tree))
-        return traversal_tokens(tree, p_target)
-
-    return expectation(drawn_tree, tokens)
-
-
-def best_paths(toy: str, K: int, n_paths: int) -> Iterator[tuple[list[int], Rows, Rows, Any]]:
-    """Yield (tokens, rows, target's rows, probability) of every path that can be the best one.
-
-    The rows are the best path's distributions. `mass` and `below` of a prefix are explained in
-    variants/multipath.py.
-    """
-    draft, target = TOYS[toy]
-
-    def follow(tokens, rows, mass, below, probability):
-        """Yield all best paths that begin with these tokens, which have this probability."""
-        text = [*X, *tokens]
-        if len(tokens) == K:
-            yield tokens, rows, target(text, K + 1), probability
-            return
-        p_draft = draft(text, 1)[-1]
-        order = worst_first(p_draft, target(text, 1)[-1])
-        row, below_token = best_row(p_draft, order, mass, below, n_paths)
-        for token in np.flatnonzero(row):
-            # the arguments of the prefix with one more token
-            yield from follow([*tokens, int(token)], [*rows, row], mass * p_draft[token],
-                              below_token[token], probability * row[token])
-
-    # all paths have the empty prefix, so its mass is 1. No other path is worse, so `below` is 0
-    return follow([], [], mass=1, below=0, probability=1)
-
-
-def multipath_mean(n_paths: int, toy: str, K: int) -> Any:
-    """Return the mean tokens of a round with the best of n drawn paths, tested as a block.
-
-    The paths are independent. One path is block verification:
-
-    >>> multipath_mean(1, "A", 2) == chain_mean(guess, block_tokens, "A", 2)
-    True
-    """
-    total: Any = 0
-    for tokens, rows, p_target, probability in best_paths(toy, K, n_paths):
-        total += probability * block_tokens(tokens, rows, p_target)
-    return total
 
 
 # ---- the ladder
@@ -374,44 +346,12 @@ def ladder_table(toy: str = "A", K: int = 3) -> str:
         f"test exceeds {bound:.3f}."])
 
 
-# ---- equal numbers of guesses
-
-# (test, number of guesses, a function of the toy that returns the expected tokens)
-EQUAL: list[tuple[str, int, Callable[[str], Any]]] = [
-    ("block, K = 3", 3, lambda toy: chain_mean(guess, block_tokens, toy, 3)),
-    ("block, K = 6", 6, lambda toy: chain_mean(guess, block_tokens, toy, 6)),
-    ("tree 2,1,1, multi-step", 6, partial(tree_mean, (2, 1, 1))),
-    ("tree 2,1,1, traversal", 6, partial(traversal_mean, (2, 1, 1))),
-    ("multipath, 2 paths of 3", 6, lambda toy: multipath_mean(2, toy, 3)),
-    ("multipath, 3 paths of 3", 9, lambda toy: multipath_mean(3, toy, 3)),
-    ("multipath, 4 paths of 3", 12, lambda toy: multipath_mean(4, toy, 3)),
-]
-
-
-def equal_table() -> str:
-    """Return the expected tokens of EQUAL on all toys as Markdown.
-
-    The number of guesses is the largest that can occur. A tree may have fewer, because paths
-    with equal starts share nodes.
-    """
-    rows = []
-    for test, n_guesses, tokens in EQUAL:
-        cells = [f"{float(tokens(toy)):.3f}" for toy in TOYS]
-        rows.append([test, n_guesses, *cells])
-    return markdown_table(["several guesses", "guesses", *TOYS], rows)
-
-
-def tables() -> str:
-    """Return both tables of RESULTS.md."""
-    return f"{ladder_table()}\n\n{equal_table()}"
-
-
 @command("exact.expected")
 def main(argv: list[str] | None = None) -> None:
-    """Print the tables."""
+    """Print the table."""
     parser = Parser("python -m exact.expected", description=__doc__.split("\n")[0])
     parser.parse_args(argv)
-    print_safely(tables(), sys.stdout)
+    print_safely(ladder_table(), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ p_draft. Other sums can differ a little, such as block's sum of max(share * p_ta
 The file stores float16; `read` divides each row by its sum in float64.
 
 No lossless test of one chain of drawn guesses exceeds the bound. Block is the best test if a
-round depends on the text alone, as in every decoder here (`best_chain` in exact/optimum.py). A
+round depends on the text alone, as in every decoder here (tests/test_optimum.py). A
 test can write more tokens than block only if its later rounds depend on its rejected guesses.
 """
 

@@ -1,7 +1,6 @@
-"""Give BLAS one thread, as main.py does; compile all products; report what was enumerated."""
+"""Give BLAS one thread, as main.py does; compile all products; read the bundled pair once."""
 
 import os
-from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -93,33 +92,3 @@ def browser():
 
     with chromium() as tab:
         yield tab
-
-
-@pytest.fixture(autouse=True)
-def compared(request):
-    """Attach a test's enumerated comparisons to its report, which pytest-xdist collects."""
-    from tests import distributions
-
-    distributions.COMPARED = []
-    request.node.user_properties.append(("compared", distributions.COMPARED))
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Print the largest deviation of each test that compared enumerated distributions."""
-    compared = defaultdict(list)  # test: (deviation, number of outcomes) of each comparison
-    for report in terminalreporter.stats.get("passed", []):
-        test = report.nodeid.split("[")[0]
-        compared[test] += dict(report.user_properties).get("compared", [])
-    rows = []
-    for test, comparisons in compared.items():
-        if comparisons:
-            deviations, outcomes = zip(*comparisons)
-            deviation = f"{max(deviations):.0e}".replace("0e+00", "0")
-            rows.append((sum(outcomes), f"| {test} | {len(comparisons)} | {sum(outcomes):,} | "
-                                        f"{deviation} |"))
-    if rows:
-        terminalreporter.section("enumerated distributions against the target's")
-        terminalreporter.line("| test | comparisons | outcomes | largest deviation |")
-        terminalreporter.line("|---|---|---|---|")
-    for _, line in sorted(rows, reverse=True):  # most outcomes first
-        terminalreporter.line(line)

@@ -46,17 +46,12 @@ def distance(law_a, law_b):
     return next((size for size in found if size != size), max(found))
 
 
-COMPARED = []  # (deviation, outcomes) of each comparison so far; tests/conftest.py prints them
-
-
 def assert_same_law(got, expected, tolerance=1e-12):
     """Raise AssertionError if the distributions differ, and show where they differ most."""
-    deviation = distance(got, expected)
-    if not deviation <= tolerance:
+    if not distance(got, expected) <= tolerance:
         worst = sorted(got.keys() | expected.keys(),
                        key=lambda key: -abs(got.get(key, 0) - expected.get(key, 0)))[:8]
         rows = [f"    {key}: {float(got.get(key, 0)):.6f}, "
                 f"not {float(expected.get(key, 0)):.6f}" for key in worst]
         raise AssertionError("\n".join([f"a different distribution came out, total variation "
                              f"{float(total_variation(got, expected)):.6f} away:", *rows]))
-    COMPARED.append((float(deviation), len(expected)))

@@ -1,7 +1,7 @@
-"""Inject one-line faults in the algorithm, decoders and figures; a named test must detect each.
+"""Inject one-line faults in the core; a test must detect each.
 
-    python -m tests.mutants                  all of them, two at a time
-    python -m tests.mutants residual lookup  those with one of these words in their line
+    python -m tests.mutants                  all of them
+    python -m tests.mutants residual block   those with one of these words in their line
 
 tests/data/mutants.txt has the faults. A mutant is a piece of a file, its replacement, and the
 fault that this is. It is written into a copy of the project, in which the tests named with it
@@ -16,10 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 from typing import NamedTuple
 
 from lib.terminal import Parser, command
@@ -118,32 +115,18 @@ def mutated(text: str, mutant: Mutant) -> str:
     return text.replace(mutant.old, mutant.new)
 
 
-def run(mutants: list[Mutant], jobs: int = 2) -> bool:
+def run(mutants: list[Mutant]) -> bool:
     """Print which test detects each mutant; return whether all are, by tests that are sound."""
-    copies = SimpleQueue()  # of the project, which no mutant uses now
     killers = []  # of each mutant: a test, the limit of seconds, or None
-
-    def kill(mutant):
-        """Return the test that detects the mutant, or None, and the seconds it took."""
-        start = time.perf_counter()
-        copy = copies.get()
-        try:
-            return copy.killer(mutant), time.perf_counter() - start
-        finally:
-            copies.put(copy)
-
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
-        for job in range(jobs):
-            copies.put(Copy(f"{folder}/{job}"))
-        for mutant, (killer, seconds) in zip(mutants, pool.map(kill, mutants)):
-            killers.append(killer)
-            fate = killer or "SURVIVES"
-            print(f"{mutant.file:30} {mutant.fault:62} {fate}  {seconds:.1f} s", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy(f"{folder}/copy")
+        for mutant in mutants:
+            killers.append(copy.killer(mutant))
+            fate = killers[-1] or "SURVIVES"
+            print(f"{mutant.file:30} {mutant.fault:62} {fate}", flush=True)
         # The tests that detected a fault must pass without one.
         tests = sorted({killer for killer in killers if killer and "::" in killer})
-        unsound = None
-        if tests:
-            unsound = copies.get().first_failure(*tests, seconds=SECONDS_OF_ALL)
+        unsound = tests and copy.first_failure(*tests, seconds=SECONDS_OF_ALL)
     n_alive = killers.count(None)
     print(f"{len(killers) - n_alive} of {len(killers)} mutants killed by {len(tests)} tests")
     if unsound:

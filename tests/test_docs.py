@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 
 import speculative
-from docs import readme, sixty_lines, tour
+from docs import sixty_lines, tour
+from docs.__main__ import main
 from docs.readme import BLOCK, STATIC, exactness, families, fill, shell_output, source
-from docs.tables import K_by_hand, easy_tokens, stored, worked_examples
+from docs.tables import K_by_hand, easy_tokens, stored
 from tests.pages import ROOT, code, file_text, on_one_line, section, table
 from theory import speedup
+from theory.hardware import crossover_batch, pass_latency
 from variants import DECODERS
 from variants.registry import FAMILIES
 
@@ -102,9 +104,9 @@ def test_every_decoder_has_a_family_and_a_paragraph_in_its_section():
 
 
 def named_tests(text):
-    """Return (file, function) of each test that a page names, in a table or with a link."""
+    """Return (file, function) of each test that a page names with a link."""
     file_of = dict(re.findall(r"^\[(\w+)\]: \.\./(tests/\S+\.py)$", text, re.MULTILINE))
-    named = re.findall(r"^\| (tests/\S+)::(\w+) \|", text, re.MULTILINE)
+    named = []
     for name, label in re.findall(r"\[`(test_\w+)`\]\[(\w+)\]", text):
         named.append((file_of[label], name))
     for name, file in re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/\S+\.py)\)", text):
@@ -116,16 +118,11 @@ def test_the_tests_that_the_pages_name_exist():
     n_named = 0
     for page in ("docs/proof.md", "docs/exactness.md", "docs/papers.md"):
         named = named_tests(TEXTS[page])
-        assert len(named) == TEXTS[page].count("`test_") + TEXTS[page].count("\n| tests/")
+        assert len(named) == TEXTS[page].count("`test_")
         for file, name in named:
             assert f"def {name}(" in file_text(file), f"{file} has no {name}"
         n_named += len(named)
-    assert n_named >= 27
-
-
-def test_the_largest_deviation_that_was_enumerated_is_a_rounding_error():
-    [largest] = re.findall(r"the largest that we saw is (\S+)\.", TEXTS["docs/exactness.md"])
-    assert float(largest) < 1e-12
+    assert n_named >= 22
 
 
 # ---- quoted code and outputs
@@ -139,8 +136,8 @@ def test_only_flags_and_their_values_are_shown_as_code():
 
 
 def test_a_page_that_is_not_there_is_refused_in_a_sentence(capsys):
-    assert readme.main(["nosuch.md", "--code"]) == 2
-    assert capsys.readouterr().err.startswith("docs.readme: ")
+    assert main(["readme", "nosuch.md", "--code"]) == 2
+    assert capsys.readouterr().err.startswith("docs: ")
 
 
 @EACH_PAGE
@@ -288,10 +285,11 @@ def test_the_tokens_that_the_page_calls_easy_and_hard_are_so():
 
 
 def test_the_roofline_is_theorys():
-    example = worked_examples()["7B on an A100"]
-    reading = f"{example['reading, ms']:.0f} ms"
-    one_row = f"{example['a row, ms']:.3f} ms"
-    rows = f"{example['rows']:.0f}"
+    a100 = dict(bandwidth=2e12, flop_rate=312e12)
+    memory_s, compute_s = pass_latency(7e9, 2, **a100)
+    reading = f"{1e3 * memory_s:.0f} ms"
+    one_row = f"{1e3 * compute_s:.3f} ms"
+    rows = f"{crossover_batch(2, **a100):.0f}"
     assert f"2 TB/s = {reading}" in LEARN_WORDS and f"= {one_row}" in LEARN_WORDS
     assert f"even {rows} rows take no longer" in LEARN_WORDS
     for path in (ROOT / "docs/img").glob("roofline*.svg"):
@@ -336,7 +334,6 @@ def test_every_row_of_papers_md_is_checked():
     _, _, tables = PAPERS.partition("\n## The algorithms\n")
     for row in re.findall(r"^\| .*\|$", tables, re.MULTILINE):
         assert any(kind.fullmatch(row) for kind in (HEAD, QUOTE, NOTE, NO_NOTE)), row
-    assert len(NOTES) >= 8
 
 
 def test_every_numbered_line_of_speculative_py_is_quoted_with_its_place_in_both_papers():

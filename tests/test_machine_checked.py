@@ -1,4 +1,4 @@
-"""The proofs in theory/*.v: Coq accepts them, they are about this code, wrong copies fail.
+"""The proofs in theory/*.v: Coq accepts them, and they are about this code.
 
 Coq computes with fractions, so the functions that the proofs are about can be run. Their
 distributions on the toys of exact/toys.py are compared with those of the code, with `==`.
@@ -198,24 +198,15 @@ class Question(NamedTuple):
     program: str
     outcomes: list
     outcome: str = "tokens"  # or how_many_and_last
-    module: str | None = None  # whose definitions come first
 
 
-def in_coq(question, i):
-    """Return question i as commands of Coq."""
-    command = (f"Eval vm_compute in (law {question.outcome} ({question.program}) "
-               f"{coq(question.outcomes)})%nat.")
-    if question.module is None:
-        return command
-    return f"Module Question{i}.\nImport {question.module}.\n{command}\nEnd Question{i}."
-
-
-def laws_in_coq(questions, folder, compiled, modules=()):
+def laws_in_coq(questions, folder, compiled):
     """Return {outcome: probability} for each question."""
-    commands = [in_coq(question, i) for i, question in enumerate(questions)]
-    lines = [EVALUATE, toys_in_coq(), *modules, *commands]
+    commands = [f"Eval vm_compute in (law {question.outcome} ({question.program}) "
+                f"{coq(question.outcomes)})%nat." for question in questions]
+    lines = [EVALUATE, toys_in_coq(), *commands]
     (folder / "evaluate.v").write_text("\n".join(lines), encoding="utf-8")
-    result = coqc(folder / "evaluate.v", "-Q", compiled, "", "-w", "-notation-overridden")
+    result = coqc(folder / "evaluate.v", "-Q", compiled, "")
     assert result.stderr == ""
     answers = result.stdout.split(": list (Z * Z)")[:-1]
     laws = []
@@ -258,100 +249,3 @@ def test_speculative_sampling_in_coq_has_the_distribution_of_the_code(compiled, 
         whole = law(partial(speculative_sampling, [0], *TOYS[name], N, K))
         wanted.append({ids[1:]: p for ids, p in whole.items()})
     assert laws_in_coq(questions, tmp_path, compiled) == wanted
-
-
-# ---- wrong copies: each has one wrong line
-
-class Wrong(NamedTuple):
-    """Hold one wrong line, and what it breaks."""
-
-    file: str
-    right: str
-    wrong: str
-    lemma: str  # whose proof fails
-    program: str  # whose distribution on toy A changes
-
-
-SPECULATIVE = f"speculative_sampling {V} [0] A_draft A_target 2 (fun _ => 1) (fun _ => false)"
-BLOCK = (f"generate [0] (speculative_step A_target (fun _ => 2) (guess {V} A_draft) "
-         f"(block_verify {V})) 3 never")
-TREE = (f"generate [0] (tree_step {V} (independent A_draft) A_target (fun _ => "
-        f"{coq_shape([(0,), (1,)])})) 2 never")
-TRAVERSAL = TREE.replace("tree_step", "traversal_step")
-WRONG = {
-    "a replacement drawn from the target": Wrong(
-        "lossless", "token <- sample (residual p d);", "token <- sample p;",
-        "first_guess", SPECULATIVE),
-    "1 for the ratio": Wrong(
-        "lossless", "accepted <- accept (min (p token / d token) 1);", "accepted <- accept 1;",
-        "first_guess", SPECULATIVE),
-    "a residual that is not divided by its mass": Wrong(
-        "lossless", "surplus p_target p_draft v / mass", "surplus p_target p_draft v",
-        "mass_times_residual", SPECULATIVE),
-    "the bonus token from the last guess's row": Wrong(
-        "lossless", "ids <- verify guesses p_draft p_target;",
-        "ids <- verify guesses p_draft (match guesses with [] => [p] | _ => p_target end);",
-        "first_guess", SPECULATIVE),
-    "K guesses when fewer tokens are wanted": Wrong(
-        "lossless", "make_guesses x (Nat.min (K x) (n_left - 1))", "make_guesses x (K x)",
-        "speculative_step_is_exact", SPECULATIVE),
-    "a text that goes on after a stop token": Wrong(
-        "lossless", "if stop (last ids O) then ret ids else", "", "step_7",
-        SPECULATIVE.replace("false", "true")),
-    "a block's shares without their cap": Wrong(
-        "block", "min (share * p token / d token) 1", "share * p token / d token",
-        "next_share_between", BLOCK),
-    "a block's test that forgets what longer blocks leave": Wrong(
-        "block", "let missing := surplus + 1 - share in", "let missing := 1 in",
-        "missing_times_p_accept", BLOCK),
-    "a sibling that is tested against the whole target": Wrong(
-        "tree", "verify_tree x (residual V left row) next", "verify_tree x left next",
-        "tree_round", TREE),
-    "a guess of a tree that is always accepted": Wrong(
-        "traversal", "(next_share share left row token)", "1", "visit_round", TRAVERSAL),
-}
-
-
-def parts(fault):
-    """Return the file's head, its algorithm with the wrong line, and the proofs."""
-    begin = "Open Scope list_scope.\n"
-    end = "(* ---- 3." if fault.file == "lossless" else "(* ---- 2."
-    head, rest = TEXTS[fault.file].split(begin)
-    algorithm, proofs = rest.split(end)
-    assert algorithm.count(fault.right) == 1
-    return head + begin, algorithm.replace(fault.right, fault.wrong), end + proofs
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_coq_refuses_a_wrong_copy_at_the_lemma_that_it_breaks(name, request, tmp_path):
-    fault = WRONG[name]
-    text = "".join(parts(fault))
-    before, after = re.split(rf"^(?=(?:Lemma|Theorem) {fault.lemma}\b)", text, flags=re.MULTILINE)
-    # The lemmas before it are admitted, which saves time.
-    before = re.sub(r"Proof\..*?Qed\.", "Admitted.", before, flags=re.DOTALL)
-    file = tmp_path / f"{fault.file}.v"
-    file.write_text(before + after, encoding="utf-8")
-    flags = []
-    if fault.file != "lossless":
-        flags = ["-Q", request.getfixturevalue("compiled"), ""]
-    result = coqc(file, *flags)
-    assert result.returncode == 1
-    line = int(re.search(rf'File "\./{file.name}", line (\d+)', result.stderr)[1])
-    first = before.count("\n") + 1
-    last = first + after.partition("Qed.")[0].count("\n")
-    assert first <= line <= last
-
-
-def test_what_coq_refuses_has_a_different_distribution(compiled, tmp_path):
-    """A proof can also fail because a line looks different; so each wrong copy is evaluated."""
-    outcomes = [[n, token] for n in (1, 2, 3) for token in range(V)]
-    questions, modules = [], []
-    for i, fault in enumerate(WRONG.values()):
-        _, algorithm, _ = parts(fault)
-        section = re.search(r"^Section (\w+)", algorithm, flags=re.MULTILINE)[1]
-        modules.append(f"Module Wrong{i}.\n{algorithm}\nEnd {section}.\nEnd Wrong{i}.")
-        for module in (None, f"Wrong{i}"):
-            questions.append(Question(fault.program, outcomes, "how_many_and_last", module))
-    laws = laws_in_coq(questions, tmp_path, compiled, modules)
-    for right, wrong in zip(laws[::2], laws[1::2]):
-        assert sum(right.values()) == 1 and wrong != right

@@ -1,14 +1,14 @@
 """Test exact/optimum.py: the optimum is the linear programme's, and the tests reach their forms."""
 
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
 
-from exact import optimum
-from exact.expected import block_tokens, chain_bound, chain_mean, ratio_tokens
-from exact.law import expectation
-from exact.optimum import FORMS, best_accepted, best_chain, best_independent, guesses_law
+from exact.expected import FORMS, block_tokens, chain_mean, ratio_tokens
+from exact.law import completed, expectation, text_law
+from exact.optimum import best_accepted, best_independent, guesses_law
 from exact.rules import verifiers
 from exact.toys import TOYS, X
 from speculative import draft_and_verify, guess, make_step, verify
@@ -83,23 +83,41 @@ def test_the_forms_are_what_the_tests_reach_and_at_most_the_optimum(toy, n):
 
 # ---- one chain
 
-ON_TOYS = [(toy, K) for toy in TOYS for K in (1, 2, 3)]
+def best_chain(draft, target, K):
+    """Return the most tokens per round of any lossless test of one chain of K drawn guesses.
+
+    A move is (chain, accepted guesses, the token after them); the target completes it to a text
+    of K + 1 tokens, as in every decoder here. A linear programme finds the moves' probabilities:
+    every chain must occur as often as the draft draws it, and every text as often as the target
+    writes it.
+    """
+    linprog = pytest.importorskip("scipy.optimize").linprog
+    chains, texts = text_law(X, draft, K), text_law(X, target, K + 1)
+    row_of = {ids: row for row, ids in enumerate([*chains, *texts])}  # no chain equals a text
+    n_vocab = len(target([*X], 1)[-1])
+    columns = []
+    n_tokens = []
+    for chain, n_accepted, token in product(chains, range(K + 1), range(n_vocab)):
+        ids = (*chain[len(X) :][:n_accepted], token)
+        completions = completed({ids: 1}, X, target, K + 1)
+        if completions.keys() <= texts.keys():  # the target can write what the move writes
+            column = np.zeros(len(row_of))
+            column[row_of[chain]] = 1
+            column[[row_of[text] for text in completions]] = [*completions.values()]
+            columns.append(column)
+            n_tokens.append(len(ids))
+    needed = [float(p) for p in (*chains.values(), *texts.values())]
+    return -linprog(-np.array(n_tokens), A_eq=np.transpose(columns), b_eq=needed).fun
+
+
 UP_TO_ROUNDING = 1e-7  # the solver's own tolerance, about
 
 
-@pytest.mark.parametrize("toy, K", ON_TOYS)
+@pytest.mark.parametrize("toy, K", [(toy, K) for toy in TOYS for K in (1, 2, 3)])
 def test_block_verification_is_the_optimum_of_one_chain(toy, K):
-    pytest.importorskip("scipy")
     best = best_chain(*TOYS[toy], K)
     assert best == pytest.approx(float(chain_mean(guess, block_tokens, toy, K)), abs=UP_TO_ROUNDING)
     assert chain_mean(guess, ratio_tokens, toy, K) <= best + UP_TO_ROUNDING
-
-
-@pytest.mark.parametrize("toy, K", ON_TOYS)
-def test_the_bound_of_a_chain_is_the_optimum_if_later_tokens_may_depend_on_it(toy, K):
-    pytest.importorskip("scipy")
-    bound = best_chain(*TOYS[toy], K, chooses_later_tokens=True)
-    assert bound == pytest.approx(float(chain_mean(guess, chain_bound, toy, K)), abs=UP_TO_ROUNDING)
 
 
 def mean_tokens(test, draft, target, K):
@@ -111,7 +129,6 @@ def mean_tokens(test, draft, target, K):
 @pytest.mark.parametrize("seed", range(6))
 def test_block_verification_is_the_optimum_where_rows_depend_on_the_whole_text(seed):
     """A rule that is not lossless writes more: block with an uncapped last ratio."""
-    pytest.importorskip("scipy")
     draft, target = toy(3, 2 * seed), toy(3, 2 * seed + 1)
     uncapped_block = partial(verifiers.traversal, shares=verifiers.last_uncapped)
     best = best_chain(draft, target, 2)
@@ -119,9 +136,3 @@ def test_block_verification_is_the_optimum_where_rows_depend_on_the_whole_text(s
                               for test in (block_verify, verify, uncapped_block))
     assert block == pytest.approx(best, abs=UP_TO_ROUNDING)
     assert ratio <= block + 1e-12 and block <= uncapped + 1e-12
-
-
-def test_the_command_shows_the_optimum_of_one_chain(capsys):
-    pytest.importorskip("scipy")
-    assert optimum.main(["--chain"]) == 0
-    assert "| A | 3 | 3.082 | 3.218 |" in capsys.readouterr().out

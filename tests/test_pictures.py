@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from docs.pictures.__main__ import IMAGES, SVG, data_of, main, picture_names, write_picture
+from docs.__main__ import main
+from docs.pictures.gallery import IMAGES, SVG, data_of, picture_names, write_picture
 from docs.pictures.palette import COLOURS, SERIES, darkened
 from docs.pictures.race import BAR, text_of
 from docs.pictures.svg import SMALL_SIZE
@@ -29,7 +30,7 @@ def committed_svg(name):
 @EACH_PICTURE
 def test_the_dark_picture_is_the_light_one_in_the_dark_colours(name):
     light, dark = committed_svg(name), committed_svg(f"{name}-dark")
-    assert dark == darkened(light) != light, f"run: python -m docs.pictures {name}"
+    assert dark == darkened(light) != light, f"run: python -m docs pictures {name}"
     assert len(light) < 150_000
     assert not re.search(r'<script|<image|<a |href="(?!#)|@import|url\((?!#)|@font-face', light)
     assert ElementTree.fromstring(light).tag.endswith("svg")
@@ -131,7 +132,7 @@ def test_no_text_overlaps_or_leaves_the_picture_in_a_wide_font(browser, tmp_path
 
 def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["forking"]) == 2
+    assert main(["pictures", "forking"]) == 2
     err = capsys.readouterr().err
     assert "matplotlib is missing: pip install -r requirements/plots.txt" in err
 
@@ -145,6 +146,13 @@ def test_the_race_shows_the_text_that_both_wrote_and_every_guess():
         assert tokens - {""} <= {node.text for node in texts}
     lowest = max(float(node.get("y")) for node in texts if node.get("textLength"))
     assert lowest <= BAR - SMALL_SIZE  # no text covers the bar
+
+
+def test_the_picture_of_a_round_has_the_recorded_numbers():
+    texts = {node.text for node in ElementTree.parse(IMAGES / "round.svg").iter(TEXT)}
+    for token in data_of("round")["guesses"]:
+        assert {token["text"].strip(), f"u = {token['u_accept']:.2f}"} <= texts
+        assert texts & {f"{relation} {token['threshold']:.2f}" for relation in "<\u2265"}
 
 
 def test_green_and_blue_are_the_target_green_and_red_the_draft():

@@ -9,21 +9,22 @@ import numpy as np
 import pytest
 
 from benchmarks import rules
-from exact import expected, optimum
+from exact import expected
 from exact.expected import (
+    FORMS,
     block_tokens,
     chain_mean,
     match_tokens,
-    multipath_mean,
     ratio_tokens,
     tree_mean,
 )
 from exact.law import expectation
 from exact.toys import TOYS, X, best, mapped
 from lib.statistics import means, standard_error
-from speculative import guess, verify
+from speculative import guess, make_step, verify
 from tests.pages import file_text, output
 from tests.toys import path_by_path
+from variants.multipath import guess_paths, verify_best_path
 from variants.shared.best_tree import uniform_shape
 from variants.tree import guess_shape
 
@@ -54,9 +55,11 @@ def test_the_mean_over_two_recorded_paths_is_that_of_the_best_one(toy, monkeypat
         place = rules.Place(one_guess, target(x + one_guess, 2), best=[], p_best=np.empty(0))
         return rules.record_doubled(x, place, draft, target, rng)
 
+    paths = partial(guess_paths, draft=draft, paths=2)
+    step = make_step(target, 1, paths, verify_best_path)
     # `rules` names its tests for K = 4
     means = {"block, 8 guesses": chain_mean(guess, block_tokens, toy, 2),
-             "multipath, 2 paths of 4": multipath_mean(2, toy, 1)}
+             "multipath, 2 paths of 4": expectation(lambda rng: step(x, 2, rng).ids, len)}
     for name, mean in means.items():
         recorded_mean = expectation(
             doubled, lambda guesses, name=name: rules.tests_of_doubled(guesses)[name])
@@ -71,7 +74,7 @@ def test_the_acceptance_of_siblings_is_that_of_the_first_position(toy, monkeypat
     p_draft, p_target = (model(X)[-1] for model in pair)
     place = rules.record(list(X), *map(path_by_path, pair), np.random.default_rng(0))
     wanted = {f"{n}: {test}": form(p_draft, p_target, n)
-              for n in (1, 2, 3) for test, form in optimum.FORMS.items()}
+              for n in (1, 2, 3) for test, form in FORMS.items()}
     assert rules.siblings(place) == pytest.approx(wanted)
 
 
@@ -147,7 +150,6 @@ def test_a_standard_error_counts_texts():
     assert thrice == pytest.approx(alone)
 
 
-@pytest.mark.parametrize("module, printed", [(optimum, optimum.optimum_table),
-                                             (expected, expected.tables)])
-def test_the_page_quotes_what_the_commands_print(module, printed):
-    assert printed() == output(file_text("benchmarks/RESULTS.md"), f"-m {module.__name__}")
+def test_the_page_quotes_what_the_command_prints():
+    quoted = output(file_text("benchmarks/RESULTS.md"), "-m exact.expected")
+    assert expected.ladder_table() == quoted

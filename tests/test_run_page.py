@@ -28,7 +28,7 @@ def probabilities(rounds):
 
 
 def test_the_published_page_is_todays_page_around_the_stored_run():
-    assert TEXT == page_text(with_todays_code(STORED)), "python -m docs.run"
+    assert TEXT == page_text(with_todays_code(STORED)), "python -m docs run"
     assert len(TEXT) < 150_000
 
 

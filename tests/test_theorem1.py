@@ -1,37 +1,17 @@
-"""Theorem 1: each step of docs/proof.md, then real draws, then the bundled pair.
+"""Theorem 1: each step of docs/proof.md on exact Fractions, real draws, and the bundled pair."""
 
-The steps are checked on exact Fractions, with `==`. Real draws are checked against the exact
-distribution with a bound whose probability of a false alarm is known:
-
-Of n independent draws, `count` fall into a cell of probability p. By Chernoff's bound
-(Hoeffding 1963, Theorem 1; valid for every n) a count as far from n p as this one, on the same
-side, has a probability of at most exp(-n KL(count / n, p)), where KL(a, p) = a log(a / p) +
-(1 - a) log((1 - a) / (1 - p)). `check` refuses a distribution if n KL exceeds
-log(2 cells / FALSE_ALARM) for any of its cells: two sides, `cells` cells, so by the union bound
-it refuses the true distribution with a probability of at most FALSE_ALARM = 1e-12. More than
-MAX_CHECKS = 900 calls in a run fail, so no run raises a false alarm with a probability above
-9e-10 < 1e-9. (PCG64's streams of different seeds are taken as independent. Only Hypothesis
-varies the seeds; the other checks have fixed ones.)
-
-`miss` bounds the probability that a given wrong distribution passes. For the planted faults
-below it is less than FALSE_ALARM too.
-"""
-
-import itertools
-import math
 from collections import Counter
 from fractions import Fraction
-from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import Phase, assume, example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import speculative
 from exact.law import composed_law, law, text_law
 from gpt2 import GPT2
-from lib.statistics import bisected, coin_divergence, surprise_limit
+from lib.statistics import coin_divergence, surprise_limit
 from sampling import residual, with_sampling
 from speculative import guess, speculative_sampling, verify
 from tests import bundled
@@ -39,11 +19,6 @@ from tests.distributions import assert_same_law, round_law
 from tests.small import lively_params
 from tests.toys import PAIRS, context_free, remembered, toy
 from theory.speedup import acceptance_rate
-
-FALSE_ALARM = 1e-12
-MAX_CHECKS = 900
-CHECKS = itertools.count(1)
-
 
 # ---- the steps of the proof, on Fractions
 
@@ -137,111 +112,32 @@ def test_in_floats_the_distribution_of_one_token_is_the_targets_too(weights):
     assert_same_law(got, dict(enumerate(p_target)))
 
 
-# ---- the bound for real draws
+# ---- real draws
 
-def check(outcomes, expected):
-    """Refuse the outcomes if they are not draws from `expected`; see the head of this file."""
-    assert next(CHECKS) <= MAX_CHECKS, "more checks than the false-alarm bound allows for"
-    counts = Counter(outcomes)
-    n = len(outcomes)
-    for cell in counts.keys() | expected.keys():
-        p = min(expected.get(cell, 0), 1)
-        surprise = n * coin_divergence(counts[cell] / n, p)
-        what = f"{cell}: {counts[cell]} of {n}, not {p:.3g}"
-        assert surprise <= surprise_limit(len(expected), FALSE_ALARM), what
+def fits(draws, expected, false_alarm=1e-12):
+    """Return whether draws can be from a distribution: lib/statistics.py has the bound.
 
-
-def edges(p, n, cells):
-    """Return the shares of n draws, below p and above it, at which `check` begins to refuse."""
-    def is_accepted(share):
-        return n * coin_divergence(share, p) <= surprise_limit(cells, FALSE_ALARM)
-
-    _, low = bisected(p, 0.0, is_accepted)
-    _, high = bisected(p, 1.0, is_accepted)
-    return low, high
+    The answer is wrong for draws from the distribution with a probability of at most
+    `false_alarm`.
+    """
+    counts = Counter(draws)
+    n = len(draws)
+    surprise = [n * coin_divergence(counts[cell] / n, expected.get(cell, 0))
+                for cell in counts.keys() | expected.keys()]
+    return max(surprise) <= surprise_limit(len(expected), false_alarm)
 
 
-def miss(wrong, right, n):
-    """Return an upper bound of the probability that `check` accepts n draws from `wrong`."""
-    bounds = [1.0]
-    for cell in wrong.keys() | right.keys():
-        low, high = edges(right.get(cell, 0), n, len(right))
-        p = wrong.get(cell, 0)
-        if p < low:
-            bounds.append(math.exp(-n * coin_divergence(low, p)))
-        if p > high:
-            bounds.append(math.exp(-n * coin_divergence(high, p)))
-    return min(bounds)
+def test_real_draws_of_three_tokens_have_the_targets_joint_distribution(monkeypatch):
+    draft, target = map(remembered, PAIRS["dense"])
 
+    def texts():
+        rng = np.random.default_rng(1)
+        return [tuple(speculative_sampling([0], draft, target, 3, 2, rng)) for _ in range(4000)]
 
-def drawn(function, n, seed):
-    rng = np.random.default_rng(seed)
-    return [function(rng) for _ in range(n)]
-
-
-@given(pair_of_rows(), st.integers(0, 2**64 - 1))
-@settings(max_examples=15, database=None, phases=[Phase.generate])
-def test_real_draws_accept_and_replace_guesses_with_the_exact_probabilities(rows, seed):
-    p_draft, p_target = (row.astype(float) for row in rows)
-    alpha = np.minimum(p_draft, p_target).sum()
-    outcomes = drawn(one_guess(p_draft, p_target), 1000, seed)
-    check(outcomes, law_of_one_guess(p_draft, p_target))
-    check([token for _, token in outcomes], dict(enumerate(p_target)))
-    check([accepted for accepted, _ in outcomes], {1: alpha, 0: 1 - alpha})
-
-
-@pytest.mark.parametrize("pair", ["dense", "four tokens", "disjoint", "greedy draft"])
-def test_real_draws_of_three_tokens_have_the_targets_joint_distribution(pair):
-    draft, target = PAIRS[pair]
-    new_text = lambda rng: tuple(speculative_sampling([0], draft, target, 3, 2, rng))
-    check(drawn(new_text, 2000, 1), text_law([0], target, 3))
-
-
-FAULTS = {  # what `mock.patch.object` replaces
-    "resample from p_target": (speculative, "residual", lambda p_target, p_draft: p_target),
-    "residual reversed": (
-        speculative, "residual", lambda p_target, p_draft: residual(p_draft, p_target)),
-    "accept every guess": (speculative, "accept", lambda prob, rng: True),
-    "accept no guess": (speculative, "accept", lambda prob, rng: False),
-    "accept with half the probability": (
-        speculative, "accept", lambda prob, rng: bool(rng.random() < prob / 2)),
-    "most probable guess": (
-        guess, "__defaults__", (lambda probs, rng: int(np.argmax(probs)),)),
-}
-
-
-P_DRAFT, P_TARGET = np.array([[0.6, 0.3, 0.1], [0.2, 0.3, 0.5]])
-
-
-def first_token(rng):
-    return one_guess(P_DRAFT, P_TARGET)(rng)[1]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_real_draws_show_a_planted_fault(fault):
-    right = dict(enumerate(P_TARGET))
-    with mock.patch.object(*FAULTS[fault]):
-        wrong = law(first_token)
-        outcomes = drawn(first_token, 4000, 1)
-    assert miss(wrong, right, 4000) < FALSE_ALARM
-    with pytest.raises(AssertionError, match=" of 4000, not "):
-        check(outcomes, right)
-
-
-def test_real_draws_without_a_fault_pass():
-    check(drawn(first_token, 4000, 1), dict(enumerate(P_TARGET)))
-
-
-def test_the_edges_of_the_bound_are_where_check_turns():
-    right = {0: 0.3, 1: 0.7}
-    n = 1000
-    low, high = edges(0.3, n, len(right))
-    for n_zeros in (math.ceil(n * low), math.floor(n * high)):
-        check([0] * n_zeros + [1] * (n - n_zeros), right)
-    for n_zeros in (math.ceil(n * low) - 1, math.floor(n * high) + 1):
-        with pytest.raises(AssertionError):
-            check([0] * n_zeros + [1] * (n - n_zeros), right)
-    assert miss(right, right, n) == 1
+    right = text_law([0], target, 3)
+    assert fits(texts(), right)
+    monkeypatch.setattr(speculative, "residual", lambda p_target, p_draft: p_target)
+    assert not fits(texts(), right)
 
 
 # ---- GPT-2

@@ -7,10 +7,8 @@
     alpha      the probability that a guess is accepted, averaged over texts   Leviathan: alpha
     K          guesses per round                             Chen: K           Leviathan: gamma
     c          time of one draft step / time of one target row                 Leviathan: c
-    c_hat      the same ratio in arithmetic operations                         Leviathan: c^
     pass_cost  time of K + 1 target rows in one pass / time of one row (the papers: 1); the
                command's --m has the values for K = 1, 2, ..
-    r          tokens per round / (K + 1)                    Chen: acceptance rate
 
 The formulas in alpha assume that guesses are accepted independently, each with probability
 alpha. Real text has easy and hard stretches, so the formulas are predictions, not bounds.
@@ -95,18 +93,6 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
     return expected_tokens(alpha, K) / (K * c + pass_cost)
 
 
-def operations_factor(alpha: float, K: int, c_hat: float) -> float:
-    """Return the arithmetic per token, in units of a target row's arithmetic.
-
-    The factor is above 1 because the rows of rejected guesses add no token. Leviathan et al.
-    (2023) Theorem 3.11, Table 1.
-
-    >>> round(operations_factor(alpha=0.8, K=5, c_hat=0), 2)  # Table 1, row 4
-    1.63
-    """
-    return (K * c_hat + K + 1) / expected_tokens(alpha, K)
-
-
 def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> int:
     """Return the K of the largest `walltime_improvement`; 0 is plain decoding.
 
@@ -126,19 +112,6 @@ def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> 
     speedups = [walltime_improvement(alpha, K, c, cost) for K, cost in enumerate(pass_cost)]
     # K = 0 has the speed-up 1, so it is returned if no K is faster
     return speedups.index(max(speedups))  # of equal maxima `index` returns the first
-
-
-def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
-    """Return the speed-up from figures of Chen et al. (2023); r is tokens per round / (K + 1).
-
-    t_draft and t_target are the times of a draft step and of a target pass, in the same unit; a
-    pass over K + 1 rows is assumed to take as long as a pass over one row. Table 1, Fig. 1.
-    (Erratum: the paper says tokens "accepted" for "decoded".)
-
-    >>> [round(chen_speedup(r, K=4, t_draft=1.8, t_target=14.1), 2) for r in (0.8, 0.62)]
-    [2.65, 2.05]
-    """
-    return r * (K + 1) * t_target / (K * t_draft + t_target)
 
 
 # ---- a calculator, for figures that were measured elsewhere

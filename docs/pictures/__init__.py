@@ -1,22 +1,17 @@
-"""The pictures of the pages: python -m docs.pictures NAME.
+"""The pictures of the pages: python -m docs pictures NAME.
 
 svg        SVG as text
 palette    the colours, light and dark
 figures    drawing with matplotlib
 record     recorded runs as JSON
 race       race.svg
-one_round  round.svg
-rows       rows.svg
 roofline   roofline.svg
-cache      cache.svg
-timeline   timeline.svg
 wild       wild.svg
 theorem1   theorem1.svg
 easy       easy.svg
-coupling   coupling.svg
 low_acceptance  low_acceptance.svg
 ladder     ladder.svg
 forking    forking.svg
 speed      the plots of docs/speed.md
-__main__   the command
+gallery    which function draws which picture, and from which figures
 """

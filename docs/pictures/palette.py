@@ -1,6 +1,6 @@
 """The colours of every picture, for light and for dark pages.
 
-    python -m docs.pictures wild        # writes docs/img/wild.svg and docs/img/wild-dark.svg
+    python -m docs pictures wild        # writes docs/img/wild.svg and docs/img/wild-dark.svg
 
 A picture is drawn in the light colours; `darkened` derives the file for dark pages from it.
 Text in ink, muted or a colour of SERIES has a contrast of at least 4.5 on panel and page.

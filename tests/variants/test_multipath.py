@@ -1,11 +1,13 @@
 """The best of several paths: its rows are its distribution, and one path is a block."""
 
+from fractions import Fraction
 from functools import partial
+from math import prod
 
 import numpy as np
 import pytest
 
-from exact.expected import best_paths, multipath_mean
+from exact.expected import block_tokens
 from exact.law import expectation, law
 from exact.toys import TOYS, X
 from speculative import complete, draft_and_verify, guess, make_step
@@ -15,21 +17,24 @@ from variants.multipath import best_path, best_row, guess_paths, verify_best_pat
 
 
 def drawn_best_path(toy, K, n_paths, rng):
-    """Draw paths, and return the best one's tokens."""
+    """Draw paths; return the best one's tokens, its rows and the target's rows."""
     draft, target = TOYS[toy]
     tree, _ = guess_paths(list(X), K, rng, path_by_path(draft), n_paths)
-    tokens, _, _ = best_path(tree, path_by_path(target)(list(X) + tree, 1 + len(tree)))
-    return tuple(tokens)
+    return best_path(tree, path_by_path(target)(list(X) + tree, 1 + len(tree)))
 
 
 @pytest.mark.parametrize("toy", TOYS)
 @pytest.mark.parametrize("K, n_paths", [(1, 2), (1, 3), (2, 2)])
 def test_the_rows_of_the_best_path_are_its_distribution(toy, K, n_paths):
-    drawn = law(partial(drawn_best_path, toy, K, n_paths))
-    assert drawn == {tuple(tokens): probability
-                     for tokens, _, _, probability in best_paths(toy, K, n_paths)}
+    def tokens_and_their_rows(rng):
+        tokens, rows, _ = drawn_best_path(toy, K, n_paths, rng)
+        return tuple(tokens), prod(row[token] for row, token in zip(rows, tokens))
+
+    drawn = law(tokens_and_their_rows)
+    assert {by_rows for _, by_rows in drawn} != {Fraction(1)}
+    assert all(by_rows == probability for (_, by_rows), probability in drawn.items())
     wrong = law(lambda rng: tuple(guess(list(X), K, rng, TOYS[toy][0])[0]))
-    assert drawn != wrong  # the draft's own rows are not
+    assert {tokens: p for (tokens, _), p in drawn.items()} != wrong  # not the draft's own rows
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -44,11 +49,13 @@ def test_one_path_is_tested_as_a_block(pair):
 
 
 def test_more_paths_can_give_fewer_tokens():
-    assert [float(multipath_mean(n, "A", 1)) for n in (1, 2, 3, 4)] == [1.8, 1.95, 1.864, 1.8256]
-    three_guesses = {"A": [3.0820, 3.5803, 3.4506, 3.3241], "B": [1.9990, 2.3922, 2.5785, 2.7218]}
-    for toy, means in three_guesses.items():
-        got = [float(multipath_mean(n, toy, 3)) for n in (1, 2, 3, 4)]
-        assert np.allclose(got, means, rtol=0, atol=5e-5), got
+    def mean(toy, K, n_paths):
+        return float(expectation(partial(drawn_best_path, toy, K, n_paths),
+                                 lambda chain: block_tokens(*chain)))
+
+    assert [mean("A", 1, n) for n in (1, 2, 3, 4)] == [1.8, 1.95, 1.864, 1.8256]
+    for toy, means in {"A": [3.0820, 3.5803], "B": [1.9990, 2.3922]}.items():
+        assert [mean(toy, 3, n) for n in (1, 2)] == pytest.approx(means, rel=0, abs=5e-5)
 
 
 def test_the_rows_of_an_improbable_prefix_are_as_exact_as_any():

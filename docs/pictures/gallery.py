@@ -1,17 +1,9 @@
 """Draw pictures of the pages: docs/img/NAME.svg, and from it NAME-dark.svg for dark pages.
 
-    python -m docs.pictures all               # from the figures in benchmarks/results/
-    python -m docs.pictures race --record     # run the bundled pair first
-
     race              both decoders write the same text at their recorded pace
-    round             one recorded round, step by step, with its numbers
     easy              how far draft and target agree on each token of a story
-    coupling          the ratio test for two tokens
-    rows              which row of a target pass tests which guess
     roofline          the time of a pass against its rows, as theory/hardware.py computes it
     low_acceptance    the acceptance by position with each fault of benchmarks/low_acceptance.py
-    cache             the target's cache before and after a rejection
-    timeline          the time of plain and of speculative decoding
     wild              how far from the target's distribution public rules are
     theorem1          why accepted and resampled tokens together have the target's distribution
     ladder            the expected tokens per round of two tests, and the bound of a chain
@@ -23,38 +15,31 @@
 
 matplotlib draws theorem1 and all after it: pip install -r requirements/plots.txt
 The other files of docs/img are edited by hand; their dark ones are derived like all others.
+`round --record` stores a new round (results/round.json), which theorem1 and docs/learn.md show.
 """
 
 import json
-import sys
 from pathlib import Path
 
 from docs.pictures import (
-    cache,
-    coupling,
     easy,
     forking,
     ladder,
     low_acceptance,
-    one_round,
     race,
     roofline,
-    rows,
     speed,
     theorem1,
-    timeline,
     wild,
 )
 from docs.pictures.figures import NARROW, WIDE, save_figure
 from docs.pictures.palette import darkened
-from lib.terminal import Parser, command
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
 RESULTS = ROOT / "benchmarks" / "results"
-SVG = {"race": race.draw, "round": one_round.draw, "rows": rows.draw, "roofline": roofline.draw,
-       "cache": cache.draw, "timeline": timeline.draw, "wild": wild.draw,
-       "easy": easy.draw, "coupling": coupling.draw, "low_acceptance": low_acceptance.draw}
+SVG = {"race": race.draw, "roofline": roofline.draw, "wild": wild.draw, "easy": easy.draw,
+       "low_acceptance": low_acceptance.draw}
 RECORDED = ("race", "round", "easy")
 PLOTS = {  # {name: (draw, (width, height) in inches of 96 pixels)}
     "theorem1": (theorem1.draw, (NARROW, 5.2)), "ladder": (ladder.draw, (NARROW, 2.9)),
@@ -103,20 +88,10 @@ def write_picture(name, folder):
     (folder / f"{name}-dark.svg").write_text(dark, encoding="utf-8")
 
 
-@command("docs.pictures", "requirements/plots.txt")
-def main(argv=None):
-    parser = Parser("python -m docs.pictures",
-                    description="Draw the pictures of README.md and docs/.")
-    parser.add_argument("name", choices=[*picture_names(), "all"], help="picture to draw")
-    parser.add_argument("--record", action="store_true",
-                        help=f"run the models first (applies to {', '.join(RECORDED)})")
-    args = parser.parse_args(argv)
-    names = picture_names() if args.name == "all" else [args.name]
+def write(name, record):
+    """Write a picture, or all of them; run the models first if `record`."""
+    names = picture_names() if name == "all" else [name]
     for name in names:
-        if args.record and name in RECORDED:
+        if record and name in RECORDED:
             record_picture(name)
         write_picture(name, IMAGES)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
