@@ -169,8 +169,6 @@ KNOWN = {
         (0.298586, 0.129805, 2.826788, 1806),
     "accept if p_target >= half its maximum, then a draw from the target":
         (0.496588, 0.200759, 3.597238, 572),
-    "products of ratios and of uniforms, then the residual of one row":
-        (0.413364, 0.127474, 3.489992, 824),
     "block verification, the last product of ratios not capped":
         (0.053675, 0.013948, 2.954381, 44170),
     "the same, the others capped only at a new maximum": (0.395289, 0.390542, 3.536113, 572),

@@ -20,8 +20,7 @@ PROTOCOL = {  # a function of every file of a kind, called through the file
     "read_hparams", "load_all_weights",  # of a layout of checkpoints: huggingface, openai
 }
 TWINS = {  # tests of a round in exact/rules/verifiers.py, and of batches of rounds in batched.py
-    "best_bonus", "best_tokens", "capped_at_maxima", "chain", "first_untested", "joint_ratios",
-    "last_uncapped", "next_rows", "no_bonus", "one_product", "shares", "traversal",
+    "chain", "no_bonus", "traversal",
 }
 STANDALONE = {  # docs/sixty_lines.py and exact/oracle.py import nothing of the product
     "guess", "sample", "verify", "TOYS",

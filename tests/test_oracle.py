@@ -41,9 +41,6 @@ def test_every_exact_rule_is_found_exact(name, K, dtype):
     assert report.first_wrong_token is report.rule is None and str(report).startswith("exact: ")
 
 
-PRODUCTS = "products of ratios and of uniforms, then the residual of one row"  # by sampling
-
-
 @pytest.mark.parametrize("K, dtype", [(3, "float64"), WEEKLY])
 @pytest.mark.parametrize("name", WRONG)
 def test_every_wrong_rule_is_seen_and_named(name, K, dtype):
@@ -53,16 +50,12 @@ def test_every_wrong_rule_is_seen_and_named(name, K, dtype):
     position, before, token = report.first_wrong_token
     assert f"first wrong token: {token} at position {position}, after {before}" in str(report)
     assert len(before) == position
-    if name == PRODUCTS:
-        assert report.rule is None and "sampled rounds" in str(report)
-        assert report.distance == pytest.approx(max(KNOWN[name][:2]), abs=0.02)
-    else:
-        assert report.rule == name and f"\nthe same figures as: {name}\n" in str(report)
-        assert report.distance == pytest.approx(max(KNOWN[name][:2]), abs=2e-6)
+    assert report.rule == name and f"\nthe same figures as: {name}\n" in str(report)
+    assert report.distance == pytest.approx(max(KNOWN[name][:2]), abs=2e-6)
 
 
 @pytest.mark.parametrize("K, V, dtype", [(1, 3, "float32"), (2, 3, "float64"), (1, 4, "float64")])
-@pytest.mark.parametrize("name", [name for name in WRONG if name != PRODUCTS])
+@pytest.mark.parametrize("name", WRONG)
 def test_every_wrong_rule_is_seen_wherever_it_is_wrong(name, K, V, dtype):
     """A rule may be refused: where no residual is left it draws a token that does not exist."""
     report = check(WRONG[name], K, V, dtype)
@@ -125,7 +118,7 @@ def of_one_round(kernel):
 
 
 @pytest.mark.parametrize("toy, K", [("A", 1), ("A", 2), ("B", 2)])
-@pytest.mark.parametrize("name", [name for name in EXACT | WRONG if name != PRODUCTS])
+@pytest.mark.parametrize("name", EXACT | WRONG)
 def test_a_kernel_has_the_distribution_of_its_rule(name, toy, K):
     """The distributions of one round on fractions are equal."""
     kernel = (EXACT | WRONG)[name]
@@ -650,7 +643,8 @@ def test_ctrl_c_ends_in_one_line(tmp_path):
 @pytest.mark.parametrize("words, status", [("mine.py", 1), ("--command false", 2)])
 def test_a_reader_that_stops_is_no_traceback(words, status, tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from exact.rules.batched import next_rows as verify\nOPTIONS = dict(K=1)", "utf-8")
+        "from exact.rules.batched import WRONG\n"
+        "verify = WRONG[\"ratio test with the target's next row\"]\nOPTIONS = dict(K=1)", "utf-8")
     command = f"set -o pipefail; {sys.executable} -m exact.oracle {words} | true"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, text=True, capture_output=True,
                           env=os.environ | {"PYTHONPATH": str(ROOT)})

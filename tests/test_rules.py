@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from exact import toys
-from exact.law import completed, law, prefix_law, text_law, total_variation
+from exact.law import completed, law, text_law, total_variation
 from exact.rules import __main__ as tables
 from exact.rules import guesses as ways
 from exact.rules import register, settings, verifiers
@@ -16,10 +16,9 @@ from exact.rules.register import BY_NAME, RULES, enumerated_rule, tokens_per_rou
 from exact.rules.settings import enumerated_setting
 from exact.toys import TOYS, X, one_hot
 from sampling import residual, sample
-from speculative import complete, draft_and_verify, guess, speculative_step
+from speculative import complete, guess, speculative_step
 from tests.commands import outcome, refusal
 from tests.pages import file_text, output
-from tests.toys import context_free
 
 PAGE = file_text("docs/wild.md")
 ROUNDING = 1e-12  # of the one rule that is computed in floats
@@ -38,7 +37,6 @@ RIGHT_IN = {
     # on how several guesses are tested together
     "one uniform for all tests of a round": ONE_GUESS,
     "traversal, divided by what the draft has left": ONE_GUESS,
-    "products of ratios and of uniforms, then the residual of one row": ONE_GUESS,
     "block verification, the last product of ratios not capped": ONE_GUESS | TOY_C,
     "the same, the others capped only at a new maximum": ONE_GUESS,
     "two one-hot paths as blocks, the accepted tokens' probability kept": CASES - {("A", 3)},
@@ -319,18 +317,6 @@ def test_the_erratum_of_clay_has_its_distances():
             ) in file_text("docs/papers.md")
 
 
-@pytest.mark.parametrize("bounds", [[1, 0.5], [1, 1, 0.4], [1, 0.7, 0.6, 0.2], [1, 1, 0.5, 0]])
-def test_a_product_of_uniforms_is_as_the_integrals_say(bounds):
-    """Five standard errors of a frequency: a false alarm in less than 1 of 100,000 runs."""
-    K = len(bounds) - 1
-    uniforms = np.random.default_rng(0).random((400_000, K))
-    passes = np.cumprod(uniforms, axis=1) <= bounds[1:]  # column n - 1 is the test of n guesses
-    longest = np.where(passes, range(1, K + 1), 0).max(axis=1)
-    frequencies = np.bincount(longest, minlength=K + 1) / len(longest)
-    error = 0.5 / np.sqrt(len(longest))
-    assert abs(verifiers.longest(bounds) - frequencies).max() < 5 * error
-
-
 NUMBERS = count()  # the register keeps distributions by name, so each name is used once
 
 
@@ -345,44 +331,6 @@ def name_of(monkeypatch):
     return name_of_rule
 
 
-@pytest.mark.parametrize("shares, ninths_of_texts, ninths_accepted", [
-    (verifiers.shares, [1, 2, 2, 4], 11), (verifiers.last_uncapped, [1, 2, 3, 3], 12)])
-def test_capping_each_product_of_ratios_makes_the_uncapped_rule_exact(
-        shares, ninths_of_texts, ninths_accepted):
-    """Two tokens, two guesses: ninths of the texts 00, 01, 10 and 11, and of the mean accepted."""
-    draft = context_free([Fraction(2, 3), Fraction(1, 3)])
-    target = context_free([Fraction(1, 3), Fraction(2, 3)])
-    step = draft_and_verify(draft, target, 2, partial(verifiers.traversal, shares=shares))
-    tokens = law(lambda rng: step([0], 3, rng).ids)
-    texts = prefix_law(completed(tokens, [0], target, 3), 3)
-    assert [9 * texts[0, a, b] for a, b in product((0, 1), repeat=2)] == ninths_of_texts
-    assert 9 * sum((len(ids) - 1) * p for ids, p in tokens.items()) == ninths_accepted
-
-
-def test_a_share_is_the_product_of_ratios_over_its_largest_value_so_far():
-    """On random rows; in many rounds the share differs from min(product, 1)."""
-    rng = np.random.default_rng(0)
-    n_different = 0
-    for _ in range(200):
-        twelfths = 1 + rng.multinomial(9, [1 / 3] * 3, size=9)
-        rows = [np.array([Fraction(int(part), 12) for part in row]) for row in twelfths]
-        round_of_four = rng.integers(3, size=4).tolist(), rows[:4], rows[4:]
-        joint = verifiers.joint_ratios(*round_of_four)
-        share = verifiers.shares(*round_of_four)
-        assert share == [joint[t] / max(joint[: t + 1]) for t in range(5)]
-        n_different += share[-1] != min(joint[-1], 1)
-    assert n_different > 20
-
-
-def test_a_product_of_ratios_that_equals_its_maximum_is_no_new_maximum():
-    """By hand: ratios 1, 3 / 2 and 1 on rows of halves and thirds."""
-    half, third = Fraction(1, 2), Fraction(1, 3)
-    p_draft = [np.array([half, half]), np.array([third, 2 * third]), np.array([half, half])]
-    p_target = [np.array([half, half])] * 3
-    share = verifiers.capped_at_maxima([0, 0, 0], p_draft, p_target)
-    assert share == [1, 2, 1, 1]
-
-
 def rounded(name, *cases):
     """Return a rule's distances to four decimals."""
     return [round(float(distance(name, *case)), 4) for case in cases]
@@ -395,30 +343,9 @@ def test_one_hot_paths_are_exact_if_a_share_begins_with_1(name_of):
     assert rounded(wrong, ("A", 3), ("B", 3)) == [0.0234, 0.039]
 
 
-def test_an_argmax_guess_that_is_not_tested_is_as_wrong_as_it_is_improbable(name_of):
-    """The first token is always the draft's best: with one guess nothing else goes wrong."""
-    name = name_of(toys.best, verifiers.first_untested)
-    for toy in TOYS:
-        q, p = first_rows(toy)
-        assert distance(name, toy, 1) == 1 - p[np.argmax(q)]
-    assert rounded(name, ("A", 1), ("A", 2), ("A", 3)) == [0.4, 0.4, 0.496]
-
-
 def test_a_row_in_bfloat16_has_eight_bits():
     row = ways.in_bfloat16([Fraction(1, 3), Fraction(1, 2), Fraction(2, 3), Fraction(0)])
     assert row.tolist() == [Fraction(171, 512), Fraction(1, 2), Fraction(171, 256), 0]
-
-
-def test_the_better_of_two_paths_has_its_own_rows():
-    """With its own rows the rule is variants/multipath.py, which is exact; one guess by hand."""
-    wrong = "the better of two drawn paths as a block, the draft's rows"
-    q, p = first_rows("A")
-    # of two drawn tokens the better is 0 if any is, else 1 if any is, else both are 2
-    no_0 = (1 - q[0]) ** 2
-    both_2 = q[2] ** 2
-    better = np.array([1 - no_0, no_0 - both_2, both_2])
-    accepted = better * np.minimum(p / q, 1)
-    assert distance(wrong, "A", 1) == tv(accepted, residual(p, q), p) == Fraction(3, 25)
 
 
 # ---- random numbers that several texts or tokens share
@@ -507,12 +434,6 @@ def is_exact_round(make_guesses, toy, K):
     guess_by_draft = partial(make_guesses, draft=draft)
     one_round = law(lambda rng: speculative_step([0], K + 1, rng, target, K, guess_by_draft).ids)
     return completed(one_round, [0], target, K + 1) == text_law([0], target, K + 1)
-
-
-@pytest.mark.parametrize("costs", [(10, 16, 17, 18), (10, 14, 17, 18), (10, 11, 16, 17)])
-def test_at_any_costs_a_first_descent_is_exact(costs):
-    plan = partial(ways.planned, choose=ways.first_descent, costs=costs)
-    assert all(is_exact_round(plan, toy, K) for toy in TOYS for K in (1, 2, 3))
 
 
 def guesses_while(x, k, rng, draft, is_tested):
