@@ -13,8 +13,8 @@ FILE.py defines a rule in one of three ways. If it has several, only the first o
         verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens
         guess(x, k, rng, draft) -> up to k guesses, their rows
 
-exact/judge.py enumerates such a rule, exact/rules compares it with the register, and
-demo/own.py runs it with real models. RuleError is raised for a file that is refused.
+exact/judge.py enumerates such a rule, and demo/own.py runs it with real models. RuleError is
+raised for a file that is refused.
 """
 
 import inspect

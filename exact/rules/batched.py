@@ -8,7 +8,7 @@ A batch has B rounds with K guesses each, over a vocabulary of V tokens:
     tokens     [B, K + 1]       the accepted guesses, the last token, then -1: [5, 7, 2, -1] is
                                 a round of K = 3 with the guesses 5 and 7 accepted
 
-EXACT and WRONG are {name of a rule: its function}. exact/oracle.py is tested with these
+EXACT and WRONG are {id of a rule: its function}. exact/oracle.py is tested with these
 functions, and benchmarks/power.py runs the tests of engines on them. A test here is the batched
 form of the test with the same name in exact/rules/verifiers.py, and has the same parts. Rules
 about the way to guess are left out, because the guesses are arguments here.
@@ -223,7 +223,7 @@ def function_and_settings(function):
 
 
 def batched_rules(exact):
-    """Return {name: test of a batch} of the exact rules, or of the others.
+    """Return {id: test of a batch} of the exact rules, or of the others.
 
     A rule is left out if it is about how guesses are made, because a batch is given its
     guesses.
@@ -244,7 +244,7 @@ def batched_rules(exact):
         # only `chain` and `match` have the argument n_tested; no other test needs it
         if COUNTS[way] is not all_of:
             settings["n_tested"] = partial(COUNTS[way], **way_settings)
-        tests[rule.name] = partial(TESTS[test], **settings)
+        tests[rule.id] = partial(TESTS[test], **settings)
     return tests
 
 

@@ -26,7 +26,7 @@ from operator import mul
 import numpy as np
 
 from exact.toys import one_hot
-from sampling import accept, residual, sample
+from sampling import accept, residual, sample, softmax
 from speculative import verify
 from variants.match import match_verify
 from variants.shared.branches import row_after
@@ -76,6 +76,9 @@ def surplus(p_target, p_draft):
 from_residual = lambda token, p_target, p_draft, p_next: surplus(p_target, p_draft)
 from_target = lambda token, p_target, p_draft, p_next: p_target
 from_next_row = lambda token, p_target, p_draft, p_next: p_next
+# in floats, also for Fractions. The softmax gives tokens without a surplus a probability too
+from_softmax = lambda token, p_target, p_draft, p_next: softmax(
+    np.maximum(p_target - p_draft, 0).astype(float))
 
 
 def from_residual_with_epsilon(token, p_target, p_draft, p_next, n=100):
@@ -348,6 +351,23 @@ def traversal(guesses, p_draft, p_target, rng, rest=whole_rest, shares=right_sha
     return [sample(weights, rng)]
 
 
+def match_tree(tree, p_draft, p_target, rng):
+    """Draw the target's tokens; write them up to the first token that is not in the tree."""
+    ids = []
+    node = -1  # the root
+    while node is not None:
+        ids.append(sample(row_after(p_target, node), rng))
+        node = tree.child(node, ids[-1])
+    return ids
+
+
+def match_each_path(tree, p_draft, p_target, rng):
+    """Match each path with its own draws from the target; return the longest result."""
+    results = [match_verify(path, None, rows_along(tree, p_target, path), rng)
+               for path in whole_paths(tree)]
+    return max(results, key=len)  # the first one of equal length
+
+
 def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
     """Test the paths of a tree in turn, each as one block with one-hot rows.
 
@@ -361,15 +381,13 @@ def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
     accepted = []
     row = row_after(p_target, -1)  # for the next token: the root's row, as nothing is accepted
     share = 1
-    for node, path in enumerate(tree.paths()):
-        is_leaf = node not in tree.parents
-        is_continuation = path[: len(accepted)] == accepted
-        if not is_leaf or not is_continuation:
+    for path in whole_paths(tree):
+        if path[: len(accepted)] != accepted:
             continue
 
         # rows[t] is for guess t of the block, and the last row for the token after the block
         block = path[len(accepted) :]
-        rows = [row, *rows_along(tree, p_target, path, len(accepted))]
+        rows = [row, *rows_along(tree, p_target, path)[len(accepted) + 1 :]]
 
         # the draft's rows are one-hot, so the ratio of a guess is its target probability
         ratios = [rows[t][token] for t, token in enumerate(block)]
@@ -386,10 +404,15 @@ def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
     return accepted + [sample(row, rng)]
 
 
-def rows_along(tree, p_target, path, n_accepted):
-    """Return the target's row after each token of the path from token n_accepted on."""
-    nodes = [tree.find(path[: n + 1]) for n in range(n_accepted, len(path))]
-    return [row_after(p_target, node) for node in nodes]
+def whole_paths(tree):
+    """Return the paths that end at a leaf; of an empty tree, the empty path."""
+    return [path for node, path in enumerate(tree.paths())
+            if node not in tree.parents] or [[]]
+
+
+def rows_along(tree, p_target, path):
+    """Return the target's row at the root and after each token of the path."""
+    return [row_after(p_target, tree.find(path[:n])) for n in range(len(path) + 1)]
 
 
 def block_length(p_all, share, rng):
