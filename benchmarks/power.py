@@ -241,8 +241,8 @@ def all_figures(args):
     """Return {id of a rule: {protocol: [runs passed, runs]}}."""
     figures = {}
     for rule_id, verify in VERIFIERS.items():
-        # The seed is the rule's id, so a new rule does not change the figures of the others.
-        rng = np.random.default_rng([*rule_id.encode()])
+        # The seed is the rule's sentence: a new rule does not change the figures of the others.
+        rng = np.random.default_rng([*BY_ID[rule_id].name.encode()])
         figures[rule_id] = {}
         for name, (passes, runs, _) in PROTOCOLS.items():
             n_passed = sum(bool(passes(verify, rng)) for _ in range(runs))

@@ -119,7 +119,7 @@ def test_the_command_shows_the_rules_with_a_word_on_every_toy(word, flags, names
     (("--settings",), ["no rule's words", "", " ", "traversal"])])
 def test_a_word_of_no_rule_or_of_the_other_register_is_refused(flags, words):
     for word in words:
-        sentence = f"no rule has {word!r} in its name\n"
+        sentence = f"no rule has {word!r} in its id or sentence\n"
         assert refusal(tables.main, *flags, word).endswith(sentence)
 
 

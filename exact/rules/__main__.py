@@ -159,14 +159,14 @@ def alarms_table() -> str:
 # ---- the command
 
 def checked_words(words: list[str], rules: Sequence) -> list[str]:
-    """Return the words; raise ValueError for a file, or a word that is in no rule's name."""
+    """Return the words; raise ValueError for a file, or a word of no rule."""
     for word in words:
         if word.endswith(".py"):
             raise ValueError("the known rules are listed here; to check your own rule, run "
                              f"python -m exact.judge {word} --all")
-        # an empty word would match every name
+        # an empty word would match every rule
         if not word.strip() or not any(has_words(rule, [word]) for rule in rules):
-            raise ValueError(f"no rule has {word!r} in its name")
+            raise ValueError(f"no rule has {word!r} in its id or sentence")
     return words
 
 
