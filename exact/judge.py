@@ -56,7 +56,7 @@ from exact.rule_file import (
     sentence,
 )
 from exact.rules import register
-from exact.rules.register import enumerated_rule
+from exact.rules.register import Rule, enumerated_rule
 from exact.toys import N_UNDER_SETTING, Found, Setting, X, distance_cell, mapped
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command
@@ -312,7 +312,7 @@ def draws_nothing(judged: Judged) -> bool:
     return law(n_drawn).keys() == {0}
 
 
-def rule_with_these_texts(judged: Judged, tolerance: float) -> str | None:
+def rule_with_these_texts(judged: Judged, tolerance: float) -> Rule | None:
     """Return the wrong rule of the register that writes the same texts, if there is one."""
     rules = [rule for rule in register.RULES if not rule.exact]
     is_known_wrong = False
@@ -320,10 +320,10 @@ def rule_with_these_texts(judged: Judged, tolerance: float) -> str | None:
     for name, K in CASES_OF_RULES:
         texts = judged.texts(MARKOV[name], K)
         rules = [rule for rule in rules if total_variation(
-            texts, enumerated_rule(rule.name, name, K).texts) <= tolerance]
+            texts, enumerated_rule(rule, name, K).texts) <= tolerance]
         right = judged.wanted(MARKOV[name], K)
         is_known_wrong = is_known_wrong or total_variation(texts, right) > tolerance
-    return rules[0].name if rules and is_known_wrong else None
+    return rules[0] if rules and is_known_wrong else None
 
 
 def remarks(judged: Judged, findings: list[Found], file: str, tolerance: float,
@@ -333,9 +333,9 @@ def remarks(judged: Judged, findings: list[Found], file: str, tolerance: float,
         yield f"this is within float32 rounding: --tolerance {FLOAT32:g} accepts it"
     if temperature == 0 or judged.setting or judged.stop:
         return
-    name = rule_with_these_texts(judged, tolerance)
-    if name:
-        yield f"the same figures as: {name} (docs/wild.md)"
+    rule = rule_with_these_texts(judged, tolerance)
+    if rule:
+        yield f"the same figures as {rule.id}: {rule.name} (docs/wild.md)"
     if draws_nothing(judged):
         yield ("it draws no random number, so it can be right for greedy decoding only: "
                f"python -m exact.judge {file} --temperature 0")

@@ -169,11 +169,10 @@ KNOWN = {
         (0.298586, 0.129805, 2.826788, 1806),
     "accept if p_target >= half its maximum, then a draw from the target":
         (0.496588, 0.200759, 3.597238, 572),
-    "products of ratios and of uniforms, then the residual of one row":
-        (0.413364, 0.127474, 3.489992, 824),
     "block verification, the last product of ratios not capped":
         (0.053675, 0.013948, 2.954381, 44170),
-    "the same, the others capped only at a new maximum": (0.395289, 0.390542, 3.536113, 572),
+    "block verification, the products of ratios capped only at a new maximum":
+        (0.395289, 0.390542, 3.536113, 572),
     "the first guess is not tested": (0.19, 0.2, 3.235087, 1852),
     "accept with p_target / its maximum, then the residual":
         (0.251219, 0.111819, 2.826788, 2506),
@@ -184,6 +183,8 @@ KNOWN = {
     "ratio test with the target's next row": (0.245879, 0.3, 1.914579, 1100),
     "ratio test, then a draw from the target": (0.184879, 0.100388, 2.853157, 4716),
     "ratio test, then the target without the guess": (0.075614, 0.098063, 2.853157, 11866),
+    "ratio test, then the softmax of max(p_target - p_draft, 0)":
+        (0.17357, 0.162804, 2.853157, 2592),
     "ratio test, then a draw from the next row": (0.192633, 0.158446, 2.853157, 1154),
     "match, then a fresh draw": (0.060032, 0.05322, 1.565483, 22542),
     "ratio test; the bonus token is the target's best token":

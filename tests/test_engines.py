@@ -15,7 +15,7 @@ from exact.engines import programs, triton
 from exact.engines.boxes import boxes, widths
 from exact.engines.triton import Kernel, round_by_kernel
 from exact.law import law
-from exact.rules.register import BY_NAME
+from exact.rules.register import BY_ID
 from exact.rules.verifiers import chain, ratio_with_epsilon
 from exact.toys import X
 from speculative import complete, make_step
@@ -141,7 +141,7 @@ def test_the_interpreter_is_asked_for_before_triton_is_imported(fake_package, mo
 
 def texts_of(rule):
     """Return a rule as an engine that is sampled."""
-    rule = BY_NAME[rule]
+    rule = BY_ID[rule]
     guess = partial(rule.guess, draft=programs.model("draft"))
     step = make_step(programs.model("target"), programs.N_GUESSES, guess, rule.verify)
     return lambda seed: complete(X, step, programs.N_TOKENS, np.random.default_rng(seed))[1:]
@@ -149,7 +149,7 @@ def texts_of(rule):
 
 def test_an_exact_engine_stays_within_the_limit_and_a_wrong_one_does_not():
     """A false alarm has probability 1e-6 at most, by the limit's definition; so has a miss."""
-    right, wrong = "ratio test, residual; guesses drawn", "argmax guesses, softmax rows"
+    right, wrong = "ratio", "argmax-softmax-rows"
     largest = programs.limit(2000, 27)
     assert programs.sampled_distance(texts_of(right), 2000) < largest
     assert programs.wrong_distances()[wrong] > 2 * largest

@@ -18,7 +18,7 @@ from exact.expected import (
 )
 from exact.law import expectation, text_law
 from exact.optimum import guesses_law
-from exact.rules.register import BY_NAME, tokens_per_round
+from exact.rules.register import BY_ID, tokens_per_round
 from exact.rules.verifiers import q_is_one
 from exact.toys import TOYS, X, best, markov
 from speculative import guess, verify
@@ -81,7 +81,7 @@ def test_the_ladders_means_are_those_of_whole_rounds(toy):
     assert tree_mean((2, 1), toy) == expectation(make_tree, tokens_of)
     ratio = sum(len(ids) * p for ids, p in round_law(list(X), 3, *TOYS[toy]).items())
     assert chain_mean(guess, ratio_tokens, toy, 3) == ratio == tree_mean((1, 1, 1), toy)
-    assert ratio == tokens_per_round(BY_NAME["ratio test, residual; guesses drawn"], toy, 3)
+    assert ratio == tokens_per_round(BY_ID["ratio"], toy, 3)
     assert best_mean((1, 1, 1), toy) == ratio  # for one guess no test is better
 
 

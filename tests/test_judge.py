@@ -15,7 +15,7 @@ import pytest
 from exact import judge
 from exact.law import GENERATORS
 from exact.rule_file import checked_verify
-from exact.rules.register import BY_NAME, RULES, enumerated_rule, rule_step
+from exact.rules.register import BY_ID, RULES, enumerated_rule, rule_step
 from exact.rules.settings import SETTINGS, setting_round, setting_texts
 from sampling import sample
 from speculative import Round, draft_and_verify
@@ -237,7 +237,7 @@ def test_a_tree_whose_nodes_see_their_siblings_is_not_exact_for_any_K(said):
     assert status == 1 and "0" not in distances(out, "D")
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_the_rows_of_steps_show_every_wrong_rule(rule):
     """A step is given fewer toys than a test, because its whole texts are enumerated."""
     judged = judge.Judged(partial(rule_step, rule), judge.FOR_STEP)
@@ -303,7 +303,7 @@ def test_a_step_is_compared_with_the_target_under_the_files_setting(said, names,
     assert ("The distribution is the target's under the file's setting" in out) == (status == 0)
 
 
-@pytest.mark.parametrize("rule", SETTINGS, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", SETTINGS, ids=lambda rule: rule.id)
 def test_the_rules_about_settings_are_judged_as_they_are_enumerated_round_by_round(rule):
     """As a step that keeps its record; here rows depend on the whole text."""
     records = [()]
@@ -344,8 +344,8 @@ def verify(guesses, p_draft, p_target, rng):
 
 def test_a_greedy_test_is_judged_at_temperature_0(said):
     status, out = said(GREEDY.format(t="n"))
-    argmax = BY_NAME["match with the target's best token, at any temperature"]
-    assert status == 1 and f"the same figures as: {argmax.name} (docs/wild.md)" in out
+    rule = BY_ID["greedy-match"]
+    assert status == 1 and f"the same figures as {rule.id}: {rule.name} (docs/wild.md)" in out
     assert "it draws no random number, so it can be right for greedy decoding only: " in out
     assert out.endswith("answer.py --temperature 0\n")
     status, out = said(GREEDY.format(t="n"), temperature=0)
@@ -367,12 +367,12 @@ def test_a_greedy_step_is_judged_at_temperature_0(said):
 
 def test_the_registers_rules_are_told_apart_by_the_cases_of_the_judge():
     """Each pair of wrong rules differs on one of the cases, or in no case at all."""
-    texts = {rule.name: [enumerated_rule(rule.name, *case).texts for case in
-                         judge.CASES_OF_RULES] for rule in RULES if not rule.exact}
+    texts = {rule.id: [enumerated_rule(rule, *case).texts for case in judge.CASES_OF_RULES]
+             for rule in RULES if not rule.exact}
     for a, b in itertools.combinations(texts, 2):
         if texts[a] == texts[b]:
-            assert all(enumerated_rule(a, toy, 3).texts == enumerated_rule(b, toy, 3).texts
-                       for toy in "ABC"), (a, b)
+            assert all(enumerated_rule(BY_ID[a], toy, 3).texts ==
+                       enumerated_rule(BY_ID[b], toy, 3).texts for toy in "ABC"), (a, b)
 
 
 def test_a_rule_that_the_register_does_not_have_gets_no_name(said):

@@ -19,6 +19,7 @@ import pytest
 from exact import oracle
 from exact.oracle import Program, check
 from exact.rules.batched import EXACT, WRONG
+from exact.rules.register import BY_ID
 from tests.commands import outcome, refusal
 from tests.pages import ROOT, file_text
 
@@ -30,8 +31,9 @@ COMPILE = {"verifier.c": "gcc -O2 -Wall -Wextra -Werror -o verifier verifier.c",
 LINE = r'the line "3 3 [0-9 .]+"'  # as given to a program
 PLACE = r"call \d+(, line \d+ of it, line \d+ of all)?"  # of a refusal
 END = rf"\({PLACE}; {re.escape(oracle.ORIGIN)}\)"
-RIGHT = "ratio test, residual; guesses drawn"
-RULE = "ratio test, then a draw from the target"
+RIGHT = "ratio"
+RULE = "target-draw"
+SENTENCE = BY_ID[RULE].name
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def compiled(request, tmp_path_factory):
 
 @pytest.mark.parametrize("flags, twin, status, begin", [
     ("", "", 0, r"exact: .* 2\.853 tokens per round"),
-    ("", "--wrong", 1, rf"NOT exact: (.*\n)+the same figures as: {RULE}\n"),
+    ("", "--wrong", 1, rf"NOT exact: (.*\n)+the same figures as: {SENTENCE}\n"),
     ("--K 1 --V 4 --dtype float32 --seconds 60", "", 0, r"exact: .*\(K = 1, V = 4, no padding")])
 def test_an_example_is_exact_and_its_twin_is_named(compiled, flags, twin, status, begin, quick):
     words = [*flags.split(), "--command", compiled / "verifier", *twin.split()]

@@ -25,13 +25,16 @@ FULL = 290  # the length of the bar of distance 1
 @functools.cache
 def public_rules():
     """Return [(name, project, distance)] of the inexact rules with a link, largest first."""
-    # Each rule with the function that enumerates it.
-    every = [(rule, enumerated_rule) for rule in register.RULES]
-    every += [(rule, enumerated_setting) for rule in settings.SETTINGS]
-    # `seen` has the links to where a rule was met; an exact rule has the distance 0.
-    met = [(rule.name, project(rule.seen), float(enumerated(rule.name, TOY, K).distance))
-           for rule, enumerated in every if rule.seen and not rule.exact]
+    rules = [(rule, enumerated_rule(rule, TOY, K)) for rule in register.RULES if is_met(rule)]
+    rules += [(rule, enumerated_setting(rule, TOY, K))
+              for rule in settings.SETTINGS if is_met(rule)]
+    met = [(rule.name, project(rule.seen), float(found.distance)) for rule, found in rules]
     return sorted(met, key=lambda row: row[2], reverse=True)
+
+
+def is_met(rule):
+    """Return whether a rule is wrong, and has a link to a place where it was met."""
+    return rule.seen and not rule.exact
 
 
 def project(links):

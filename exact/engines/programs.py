@@ -87,7 +87,7 @@ def limit(n_texts, n_different):
 
 @cache
 def wrong_distances():
-    """Return {name: distance} of the rules that are not exact, on these models."""
+    """Return {id: distance} of the rules that are not exact, on these models."""
     # the enumeration forbids random numbers that it does not replace. A model's first pass
     # compiles its products, and the compiler draws random file names, so this pass comes first
     wanted()
@@ -97,7 +97,7 @@ def wrong_distances():
             step = rule_step(rule, model("draft"), model("target"), N_GUESSES)
             # whole texts, not round by round: a row depends on more than the last token
             texts = law(partial(complete, X, step, N_TOKENS))
-            distances[rule.name] = total_variation(texts, wanted())
+            distances[rule.id] = total_variation(texts, wanted())
     return distances
 
 
@@ -216,7 +216,7 @@ def explanation() -> str:
     """Return the sentences of the page about the limit, and about rules that may be missed."""
     largest = limit(N_TEXTS, len(wanted()))
     # a rule with a distance below 2 limit may be measured below the limit
-    missed = [f"*{name}*" for name, distance in wrong_distances().items()
+    missed = [f"*{rule_id}*" for rule_id, distance in wrong_distances().items()
               if distance < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")  # 1e-6, which Python writes as 1e-06
     return (f"Each distance is measured on {N_TEXTS:,} texts by GPT-2s with random weights "

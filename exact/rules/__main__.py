@@ -3,7 +3,6 @@
     python -m exact.rules                      the tables of docs/wild.md, on toy A
     python -m exact.rules --group NAME         one of these tables: "the test", "the rows", ..
     python -m exact.rules WORDS                the rules with one of these words, on all toys
-    python -m exact.rules FILE.py              your rule, then the rules of the register
     python -m exact.rules --alarms             rules that were called inexact, and are exact
     python -m exact.rules --settings [WORDS]   settings around the test that are misapplied
 
@@ -14,13 +13,10 @@ tests/test_rules.py compares every figure of docs/wild.md with the enumerated ru
 import sys
 from collections.abc import Callable, Sequence
 from math import ceil, log, log1p
-from pathlib import Path
 from typing import Any
 
-import speculative
-from exact.rule_file import RuleError, checked_verify, names_in_file, rule_of, sentence
 from exact.rules import register, settings
-from exact.rules.register import ALARMS, Rule, enumerated_rule, found_of, tokens_per_round
+from exact.rules.register import ALARMS, BY_ID, Rule, enumerated_rule, tokens_per_round
 from exact.toys import TOYS, Found, distance_cell
 from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
@@ -62,20 +58,20 @@ Columns = dict[str, Callable[[Any, str], str]]  # {head: (rule, toy) -> cell}
 
 
 def has_words(rule: Any, words: Sequence[str]) -> bool:
-    """Return whether the rule's name has one of the words."""
-    return any(word.lower() in rule.name.lower() for word in words)
+    """Return whether the rule's id or sentence has one of the words."""
+    return any(word.lower() in name.lower() for word in words for name in (rule.id, rule.name))
 
 
-def distance_cells(name: str, toy: str, enumerated: Callable) -> list[str]:
+def distance_cells(rule: Any, toy: str, enumerated: Callable) -> list[str]:
     """Return the cells of a rule's distances with 1, 2 and 3 guesses."""
-    return [distance_cell(enumerated(name, toy, K).distance) for K in DISTANCES.values()]
+    return [distance_cell(enumerated(rule, toy, K).distance) for K in DISTANCES.values()]
 
 
 def distances_table(rules: Sequence, words: Sequence[str], enumerated: Callable,
                     columns: Columns) -> str:
     """Return a table: all rules on toy A, or with words the rules that match them on all toys.
 
-    enumerated    (name, toy, K) -> the Found of the rule with this name
+    enumerated    (rule, toy, K) -> the Found of the rule
     columns       the columns after the distances
     """
     toys = [*TOYS] if words else ["A"]
@@ -86,23 +82,23 @@ def distances_table(rules: Sequence, words: Sequence[str], enumerated: Callable,
             # with words there is a line for each rule and toy, so the label names the toy
             label = f"{rule.name}; toy {toy}" if words else rule.name
             verdict = "exact" if rule.exact else "**no**"
-            distances = distance_cells(rule.name, toy, enumerated)
+            distances = distance_cells(rule, toy, enumerated)
             others = [cell(rule, toy) for cell in columns.values()]
-            lines.append([label, verdict, *distances, *others])
-    return markdown_table(["rule", "exact?", *DISTANCES, *columns], lines)
+            lines.append([rule.id, label, verdict, *distances, *others])
+    return markdown_table(["id", "rule", "exact?", *DISTANCES, *columns], lines)
 
 
 def where_met(rule: Rule) -> str:
     """Return a rule's links, then links to where it was called inexact but is exact."""
     # only an exact rule can be among ALARMS
     links = [rule.seen] if rule.seen else []
-    links += [f"doubted in {where}" for name, _, where in ALARMS if name == rule.name]
+    links += [f"doubted in {where}" for rule_id, _, where in ALARMS if rule_id == rule.id]
     return "; ".join(links)
 
 
 COLUMNS: Columns = {
     "tokens/round": lambda rule, toy: f"{float(tokens_per_round(rule, toy, 3)):.3f}",
-    "texts": lambda rule, toy: texts_needed(enumerated_rule(rule.name, toy, 3)),
+    "texts": lambda rule, toy: texts_needed(enumerated_rule(rule, toy, 3)),
     # the links of a rule do not depend on the toy
     "used, asked about or fixed in": lambda rule, toy: where_met(rule)}
 
@@ -122,12 +118,12 @@ def group_table(name: str) -> str:
         heads = ["tokens/round", "used, asked about or fixed in"]
     lines = []
     for rule in register.GROUPS[name]:
-        line = [rule.name]
+        line = [rule.id, rule.name]
         if not is_exact:
-            line += distance_cells(rule.name, "A", enumerated_rule)
+            line += distance_cells(rule, "A", enumerated_rule)
         line += [COLUMNS[head](rule, "A") for head in heads]
         lines.append(line)
-    return markdown_table([name, *distance_heads, *heads], lines)
+    return markdown_table(["id", name, *distance_heads, *heads], lines)
 
 
 def all_groups() -> str:
@@ -144,55 +140,25 @@ def settings_table(words: Sequence[str] = ()) -> str:
 def alarms_table() -> str:
     """Return the table of ALARMS, with each exact rule's largest distance on any toy."""
     lines = []
-    for name, said, where in ALARMS:
+    for rule_id, said, where in ALARMS:
+        rule = BY_ID[rule_id]
         # distances are Fractions, so a 0 in the table is exactly 0
-        largest = max(enumerated_rule(name, toy, K).distance for toy in TOYS for K in (1, 2, 3))
-        lines.append([name, said, where, largest])
-    return markdown_table(["rule", "what was said or asked", "where", "distance"], lines)
-
-
-def rows_of_file(path: Path) -> str:
-    """Return the table of a file's rule, and of the register's rules by their distance."""
-    in_file = rule_of(names_in_file(path))
-    if in_file.step or in_file.decoder:
-        raise RuleError("need a function guess or verify; for a step or a DECODER: "
-                        f"python -m exact.judge {path} --all")
-    # "exact" is a first value, until the distances of the rule are known
-    mine = Rule(str(path), in_file.guess or speculative.guess,
-                checked_verify(in_file.verify or speculative.verify), exact=True)
-    largest = max(found_of(mine, "A", K).distance for K in (1, 2, 3))
-    mine = mine._replace(exact=largest <= ROUNDING)
-
-    def distance(rule):
-        return enumerated_rule(rule.name, "A", 3).distance
-
-    rules = sorted(register.RULES, key=distance)
-
-    def enumerated(name, toy, K):
-        if name == mine.name:
-            return found_of(mine, toy, K)
-        return enumerated_rule(name, toy, K)
-
-    return distances_table([mine, *rules], (), enumerated,
-                           {"tokens/round": COLUMNS["tokens/round"]})
-
-
-def text_of_file(path: Path) -> str:
-    """Return the table of a file's rule; raise ValueError with one sentence for a bad file."""
-    try:
-        return rows_of_file(path)
-    except (Exception, SystemExit) as error:
-        raise ValueError(sentence(error, path)) from error
+        largest = max(enumerated_rule(rule, toy, K).distance for toy in TOYS for K in (1, 2, 3))
+        lines.append([rule.id, rule.name, said, where, largest])
+    return markdown_table(["id", "rule", "what was said or asked", "where", "distance"], lines)
 
 
 # ---- the command
 
 def checked_words(words: list[str], rules: Sequence) -> list[str]:
-    """Return the words; raise ValueError for a word that is in no rule's name."""
+    """Return the words; raise ValueError for a file, or a word of no rule."""
     for word in words:
-        # an empty word would match every name
+        if word.endswith(".py"):
+            raise ValueError("the known rules are listed here; to check your own rule, run "
+                             f"python -m exact.judge {word} --all")
+        # an empty word would match every rule
         if not word.strip() or not any(has_words(rule, [word]) for rule in rules):
-            raise ValueError(f"no rule has {word!r} in its name")
+            raise ValueError(f"no rule has {word!r} in its id or sentence")
     return words
 
 
@@ -202,8 +168,8 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m exact.rules", description=__doc__.split("\n")[0],
                     formatter_class=Help)
     parser.add_argument("words", nargs="*", metavar="WORD",
-                        help="show the rules whose name contains one of these words, on all "
-                        "toys; FILE.py: show your rule and all registered rules, on toy A")
+                        help="show the rules with one of these words in their id or sentence, "
+                        "on all toys")
     table = parser.add_mutually_exclusive_group()
     table.add_argument("--alarms", action="store_true",
                        help="show the rules that were called inexact in public but are exact")
@@ -215,11 +181,8 @@ def main(argv: list[str] | None = None) -> None:
     if args.words and (args.alarms or args.group):
         flag = "--alarms" if args.alarms else "--group"
         raise ValueError(f"{flag} shows all its rules: leave out {args.words[0]}")
-    is_file = len(args.words) == 1 and args.words[0].endswith(".py") and not args.settings
-    # words, unless they are a file, are looked up in the rules of the table that is shown
-    if is_file:
-        text = text_of_file(Path(args.words[0]))
-    elif args.alarms:
+    # words are looked up in the rules of the table that is shown
+    if args.alarms:
         text = alarms_table()
     elif args.settings:
         text = settings_table(checked_words(args.words, settings.SETTINGS))

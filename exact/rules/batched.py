@@ -8,7 +8,7 @@ A batch has B rounds with K guesses each, over a vocabulary of V tokens:
     tokens     [B, K + 1]       the accepted guesses, the last token, then -1: [5, 7, 2, -1] is
                                 a round of K = 3 with the guesses 5 and 7 accepted
 
-EXACT and WRONG are {name of a rule: its function}. exact/oracle.py is tested with these
+EXACT and WRONG are {id of a rule: its function}. exact/oracle.py is tested with these
 functions, and benchmarks/power.py runs the tests of engines on them. A test here is the batched
 form of the test with the same name in exact/rules/verifiers.py, and has the same parts. Rules
 about the way to guess are left out, because the guesses are arguments here.
@@ -21,7 +21,16 @@ import numpy as np
 from exact.rules import guesses as ways
 from exact.rules import verifiers
 from exact.rules.register import RULES
-from exact.rules.verifiers import from_residual, ratio, surplus, unscaled, whole_rest
+from exact.rules.verifiers import (
+    at,
+    from_residual,
+    probabilities,
+    ratio,
+    right_shares,
+    unscaled,
+    whole_rest,
+    with_rows,
+)
 from exact.toys import best
 from speculative import guess, verify
 from variants.match import match_verify
@@ -32,11 +41,6 @@ PAD_ROW = ((0, 0), (0, 1), (0, 0))
 
 
 # ---- parts
-
-def at(rows, tokens):  # [B, k, V], [B, k] -> [B, k]
-    """Return the probabilities of the tokens."""
-    return np.take_along_axis(rows, tokens[..., None], axis=-1)[..., 0]
-
 
 def draw(weights, uniforms):  # [.., V], [..] -> [..]
     """Return the token in whose interval the uniform is."""
@@ -52,13 +56,6 @@ def entry_per_round(array, n):  # [B, K, ..], [B] -> [B, ..]
     """Return entry n of each round: array[0, n[0]], array[1, n[1]], .."""
     rounds = np.arange(len(n))
     return array[rounds, n]
-
-
-def best_of(rows):  # [.., V] -> [.., V]
-    """Return one-hot rows of the largest entries."""
-    # row i of the identity matrix is the one-hot row of token i
-    one_hot_rows = np.eye(rows.shape[-1], dtype=rows.dtype)
-    return one_hot_rows[rows.argmax(axis=-1)]
 
 
 def written(guesses, n, token):  # [B, K], [B], [B] -> [B, K + 1]
@@ -85,16 +82,6 @@ def last_passed(passed):  # [B, K] -> [B]
     n_later = passed[:, ::-1].argmax(axis=1)  # columns to the right of the last true one
     K = passed.shape[1] - 1
     return K - n_later
-
-
-def probabilities(guesses, p_draft, p_target):  # -> [B, K], [B, K]
-    """Return the target's and the draft's probabilities of the guesses, to be divided.
-
-    A draft's probability of 0 is returned as 1, so that nothing is divided by 0.
-    """
-    targets = at(p_target[:, :-1], guesses)  # row K follows all guesses
-    drafts = at(p_draft, guesses)
-    return targets, np.where(drafts > 0, drafts, 1)
 
 
 # ---- how many guesses are tested: (guesses, p_draft) -> [B]
@@ -170,33 +157,6 @@ def match(guesses, p_draft, p_target, uniforms, n_tested=all_of):
     return written(guesses, n, entry_per_round(drawn, n))
 
 
-# ---- right tests with a wrong argument
-
-def best_tokens(guesses, p_draft, p_target, uniforms):
-    """Compare the guesses with the target's most probable tokens."""
-    return match(guesses, p_draft, best_of(p_target), uniforms)
-
-
-def next_rows(guesses, p_draft, p_target, uniforms):
-    """Test guess t with row t + 1 of the target."""
-    rows = np.concatenate([p_target[:, 1:], p_target[:, -1:]], axis=1)
-    return chain(guesses, p_draft, rows, uniforms)
-
-
-def first_untested(guesses, p_draft, p_target, uniforms):
-    """Accept the first guess without a test; test the others."""
-    # the draft's first row is given as the target's, so that the first ratio is 1
-    rows = np.concatenate([p_draft[:, :1], p_target[:, 1:]], axis=1)
-    return chain(guesses, p_draft, rows, uniforms)
-
-
-def best_bonus(guesses, p_draft, p_target, uniforms):
-    """Test as `chain`; the bonus token is the target's most probable token."""
-    rows = p_target.copy()
-    rows[:, -1] = best_of(p_target[:, -1])
-    return chain(guesses, p_draft, rows, uniforms)
-
-
 def no_bonus(guesses, p_draft, p_target, uniforms):
     """Test as `chain`, and draw no bonus token."""
     tokens = chain(guesses, p_draft, p_target, uniforms)
@@ -204,52 +164,9 @@ def no_bonus(guesses, p_draft, p_target, uniforms):
     return tokens
 
 
-# ---- shares: [B, K + 1], column n is the share of the first n guesses
-
-def shares(guesses, p_draft, p_target):  # -> [B, K + 1]
-    """Return the shares of block verification after 0 .. K guesses, as in variants/block.py."""
-    target, draft = probabilities(guesses, p_draft, p_target)
-    share = np.ones((len(guesses), 1 + guesses.shape[1]), dtype=p_target.dtype)
-    for t in range(guesses.shape[1]):
-        share[:, t + 1] = ratio(share[:, t] * target[:, t], draft[:, t])
-    return share
-
-
-def joint_ratios(guesses, p_draft, p_target):  # -> [B, K + 1]
-    """Return the product of the first t ratios p_target / p_draft, for t = 0 .. K."""
-    target, draft = probabilities(guesses, p_draft, p_target)
-    products = (target / draft).cumprod(axis=1)  # of the first 1 .. K ratios
-    # a new first column: the product of no ratio is 1
-    return np.pad(products, ((0, 0), (1, 0)), constant_values=1)
-
-
-def last_uncapped(guesses, p_draft, p_target):  # -> [B, K + 1]
-    """Return the shares of verifiers.last_uncapped; the last is the product of all ratios."""
-    share = shares(guesses, p_draft, p_target)
-    share[:, -1] = np.minimum(joint_ratios(guesses, p_draft, p_target)[:, -1], 1)
-    return share
-
-
-def capped_at_maxima(guesses, p_draft, p_target):  # -> [B, K + 1]
-    """Return the shares of verifiers.capped_at_maxima; 1 at a new maximum of the product."""
-    joint = joint_ratios(guesses, p_draft, p_target)
-    _, draft = probabilities(guesses, p_draft, p_target)
-    # share t is 1 / (the draft's probability of the first t guesses), except where it is set
-    # below
-    share = np.ones_like(joint)
-    share[:, 1:] /= draft.cumprod(axis=1)
-    # column t of `largest` is the largest of the products 0 .. t
-    largest = np.maximum.accumulate(joint, axis=1)
-    # column t of `is_maximum` is about product t + 1, which is compared with products 0 .. t
-    is_maximum = joint[:, 1:] > largest[:, :-1]
-    share[:, 1:][is_maximum] = 1
-    share[:, -1] = np.minimum(joint[:, -1], 1)
-    return share
-
-
 # ---- tests of several guesses at once
 
-def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest, shares=shares):
+def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest, shares=right_shares):
     """Accept the largest number n of guesses whose test passes.
 
     `rest` and `shares` are the arguments of verifiers.traversal.
@@ -282,33 +199,15 @@ def p_block(mass, share, p_guess, rest):  # [B, K], [B, K + 1], [B, K] -> [B, K]
     return np.concatenate([p_fewer[:, 1:], share[:, K:]], axis=1)
 
 
-def one_product(guesses, p_draft, p_target, uniforms):
-    """Accept the most guesses whose product of ratios reaches the product of their uniforms."""
-    ratios = ratio(*probabilities(guesses, p_draft, p_target))
-    K = guesses.shape[1]
-    # column n - 1 of both products is of n guesses
-    n = last_passed(ratios.cumprod(axis=1) >= uniforms[:, :K].cumprod(axis=1))
-    residuals = surplus(p_target, np.pad(p_draft, PAD_ROW))  # of every row
-    token = draw(entry_per_round(residuals, n), uniforms[:, K])
-    return written(guesses, n, token)
-
-
 # ---- the rules
 
 TESTS = {  # {a test of one round: the same test of a batch}
     verify: chain,
     verifiers.chain: chain,
     match_verify: match,
-    verifiers.best_tokens: best_tokens,
-    verifiers.next_rows: next_rows,
-    verifiers.first_untested: first_untested,
-    verifiers.best_bonus: best_bonus,
     verifiers.no_bonus: no_bonus,
     verifiers.traversal: traversal,
-    verifiers.one_product: one_product}
-PARTS = {  # {a part of a test of one round: the same part for a batch}; other parts serve both
-    verifiers.last_uncapped: last_uncapped,
-    verifiers.capped_at_maxima: capped_at_maxima}
+    with_rows: with_rows}
 COUNTS = {  # {a way to guess: the function that returns how many guesses are tested}
     guess: all_of,
     best: all_of,  # the oracle draws all guesses, also for a rule with argmax guesses
@@ -324,7 +223,7 @@ def function_and_settings(function):
 
 
 def batched_rules(exact):
-    """Return {name: test of a batch} of the exact rules, or of the others.
+    """Return {id: test of a batch} of the exact rules, or of the others.
 
     A rule is left out if it is about how guesses are made, because a batch is given its
     guesses.
@@ -339,11 +238,13 @@ def batched_rules(exact):
         if rule.exact != exact or not is_known or is_about_guesses:
             continue
 
-        settings = {name: PARTS.get(part, part) for name, part in settings.items()}
+        settings = dict(settings)
+        if test is with_rows:
+            settings["test"] = TESTS[settings["test"]]
         # only `chain` and `match` have the argument n_tested; no other test needs it
         if COUNTS[way] is not all_of:
             settings["n_tested"] = partial(COUNTS[way], **way_settings)
-        tests[rule.name] = partial(TESTS[test], **settings)
+        tests[rule.id] = partial(TESTS[test], **settings)
     return tests
 
 

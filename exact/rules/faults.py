@@ -13,8 +13,9 @@ from types import CodeType
 
 import numpy as np
 
-from exact.rules.batched import at, best_of, entry_per_round
+from exact.rules.batched import entry_per_round
 from exact.rules.guesses import bfloat16
+from exact.rules.verifiers import at, best_of
 
 RIGHT = """\
 B, K = guesses.shape

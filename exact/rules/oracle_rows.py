@@ -19,7 +19,7 @@ from exact import oracle
 from exact.law import completed, law, prefix_law, text_law, total_variation
 from exact.rules.batched import WRONG
 from exact.rules.faults import mutants
-from exact.rules.register import BY_NAME, rule_step
+from exact.rules.register import BY_ID, rule_step
 from exact.toys import best
 from lib.statistics import bisected, coin_divergence, surprise_limit
 from lib.terminal import Parser, command
@@ -70,12 +70,12 @@ def with_drawn_guesses(rule):
     return rule
 
 
-def known_figures(name, V=3, K=3):
+def known_figures(rule_id, V=3, K=3):
     """Return a rule's distance on each toy, its tokens per round, and the rounds that show it.
 
     These are the figures of one line of KNOWN.
     """
-    rule = with_drawn_guesses(BY_NAME[name])
+    rule = with_drawn_guesses(BY_ID[rule_id])
     distances = []
     lengths = []
     needed = []
@@ -105,7 +105,7 @@ def known_line(name, figures):
 
 def known():
     """Return {rule: its figures} for K = V = 3."""
-    return {name: known_figures(name) for name in WRONG}
+    return {BY_ID[rule_id].name: known_figures(rule_id) for rule_id in WRONG}
 
 
 # ---- the rounds after which check_by_sampling shows a rule

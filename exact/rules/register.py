@@ -42,13 +42,14 @@ from variants.shared.branches import Branches
 # ---- a rule, and links to where it is met
 
 class Rule(NamedTuple):
-    """Hold a name, a guess, a test, whether this pair is exact, and links to public places."""
+    """Hold an id, a sentence, a guess, a test, links, and whether this pair is exact."""
 
-    name: str
+    id: str  # for commands, tables and tests
+    name: str  # the rule in a sentence
     guess: DraftGuess
     verify: Test
-    exact: bool
     seen: str = ""  # links to where the rule was used, asked about or fixed
+    exact: bool = False
 
 
 def issue(repository: str, number: int, kind: str = "issues") -> str:
@@ -72,6 +73,7 @@ pull = partial(issue, kind="pull")
 paper = lambda name, number: f"[{name}](https://arxiv.org/abs/{number})"
 VLLM = "vllm-project/vllm"
 HF = "huggingface/transformers"
+FMS = "foundation-model-stack/fms-extras"
 SGLANG = "sgl-project/sglang"
 HSD = "ZhouYuxuanYX/Hierarchical-Speculative-Decoding"
 HSD_HEAD = "b8575e2ad42bcf2b32d0c6f3481eb49099453f33"
@@ -87,161 +89,187 @@ scaled_chain = partial(chain, scaled=verifiers.by_the_best, replace=verifiers.fr
 
 EXACT_RULES = [
     # the ratio test and other tests of drawn guesses
-    Rule("ratio test, residual; guesses drawn", guess, verify, True,
+    Rule("ratio", "ratio test, residual; guesses drawn", guess, verify,
          f"{paper('Leviathan et al. (2023)', '2211.17192')}, "
-         f"{paper('Chen et al. (2023)', '2302.01318')}"),
-    Rule("the same, the draft at a different temperature", colder, verify, True,
-         pull(VLLM, 10198)),
-    Rule("ratio test, no bonus token", guess, verifiers.no_bonus, True,
+         f"{paper('Chen et al. (2023)', '2302.01318')}", exact=True),
+    Rule("colder-draft", "guesses drawn at a different temperature, tested with their own rows",
+         colder, verify, pull(VLLM, 10198), exact=True),
+    Rule("no-bonus", "ratio test, no bonus token", guess, verifiers.no_bonus,
          file_at("duoan/TorchCode", "3c89f7938804076427e3329fbddaf58b7283c4f1",
-                 "solutions/34_speculative_decoding_solution.ipynb", "TorchCode, an exercise")),
+                 "solutions/34_speculative_decoding_solution.ipynb", "TorchCode, an exercise"),
+         exact=True),
     # the next three rules are exact, because the guesses before guess t alone decide whether
     # guess t is tested
-    Rule("stop before drawing from a low-confidence row", stop_before, verify, True),
-    Rule("stop after a low-confidence guess, which is tested",
-         partial(drop_improbable, extra=1), verify, True, paper("SpecDec++", "2405.19715")),
-    Rule("guesses up to the first that does not pay; ratio test",
-         partial(planned, choose=first_descent, costs=COSTS_WITH_A_BEND), verify, True),
-    Rule("traversal", guess, verifiers.traversal, True,
-         paper("Weng et al. (2025)", "2505.12398")),
+    Rule("stop-before", "stop before drawing from a low-confidence row", stop_before, verify,
+         exact=True),
+    Rule("stop-after", "stop after a low-confidence guess, which is tested",
+         partial(drop_improbable, extra=1), verify, paper("SpecDec++", "2405.19715"),
+         exact=True),
+    Rule("first-descent", "guesses up to the first that does not pay; ratio test",
+         partial(planned, choose=first_descent, costs=COSTS_WITH_A_BEND), verify, exact=True),
+    Rule("traversal", "traversal of one chain, which is block verification", guess,
+         verifiers.traversal, paper("Weng et al. (2025)", "2505.12398"), exact=True),
     # one-hot rows, "q = 1" and match: tests that are exact however the guesses were made
-    Rule("argmax guesses, one-hot rows (\"q = 1\")", best, verify, True,
-         f"{pull(VLLM, 16899)}, {pull(VLLM, 40651)}"),
-    Rule("\"q = 1\"; guesses drawn", guess, q_is_one, True),
-    Rule("match; guesses drawn", guess, match_verify, True, pull("ml-explore/mlx-lm", 1709)),
-    Rule("match; argmax guesses", best, match_verify, True, pull("NVIDIA/TensorRT-LLM", 15775)),
-    Rule("drop a low-confidence guess; argmax, one-hot rows",
-         partial(drop_improbable, guess=best), verify, True, pull("ggml-org/llama.cpp", 22506)),
-    Rule("drop a low-confidence guess; drawn, \"q = 1\"", drop_improbable, q_is_one, True),
-    Rule("drop a low-confidence guess; drawn, match", drop_improbable, match_verify, True),
-    Rule("the number of guesses that pays best; match", planned, match_verify, True),
+    Rule("one-hot-argmax", "argmax guesses, one-hot rows (\"q = 1\")", best, verify,
+         f"{pull(VLLM, 16899)}, {pull(VLLM, 40651)}", exact=True),
+    Rule("one-hot", "\"q = 1\"; guesses drawn", guess, q_is_one, exact=True),
+    Rule("match", "match; guesses drawn", guess, match_verify, pull("ml-explore/mlx-lm", 1709),
+         exact=True),
+    Rule("match-argmax", "match; argmax guesses", best, match_verify,
+         pull("NVIDIA/TensorRT-LLM", 15775), exact=True),
+    Rule("match-tree", "match; a tree of guesses, one draw from the target for each token",
+         two_best_paths, verifiers.match_tree, pull(FMS, 17), exact=True),
+    Rule("drop-one-hot-argmax", "drop a low-confidence guess; argmax, one-hot rows",
+         partial(drop_improbable, guess=best), verify, pull("ggml-org/llama.cpp", 22506),
+         exact=True),
+    Rule("drop-one-hot", "drop a low-confidence guess; drawn, \"q = 1\"", drop_improbable,
+         q_is_one, exact=True),
+    Rule("drop-match", "drop a low-confidence guess; drawn, match", drop_improbable,
+         match_verify, exact=True),
+    Rule("plan-match", "the number of guesses that pays best; match", planned, match_verify,
+         exact=True),
 ]
 INEXACT = {  # {what goes wrong: rules}
     "the test": [
-        Rule("match with the target's best token, at any temperature", guess,
-             verifiers.best_tokens, False,
+        Rule("greedy-match", "match with the target's best token, at any temperature", guess,
+             verifiers.best_tokens,
              file_at(SGLANG, "v0.5.23", "python/sglang/srt/speculative/eagle_utils.py",
                      "SGLang 0.5.23 on CPUs and XPUs")),
-        Rule("\"q = 1\"; argmax guesses, accepted from p_target = .5 on", best,
-             partial(q_is_one, p_accept=verifiers.doubled), False,
+        Rule("half-threshold", "\"q = 1\"; argmax guesses, accepted from p_target = .5 on",
+             best, partial(q_is_one, p_accept=verifiers.doubled),
              file_at(SGLANG, "v0.5.23", "python/sglang/srt/arg_groups/fields/spec.py",
                      "SGLang's thresholds, both .5 (default: 1)")),
-        Rule("match or the ratio test, then the residual", guess,
-             partial(chain, p_accept=verifiers.match_or_ratio), False, RTP_LLM),
-        Rule("accept if p_target >= p_draft, then a draw from the target", guess,
+        Rule("match-or-ratio", "match or the ratio test, then the residual", guess,
+             partial(chain, p_accept=verifiers.match_or_ratio), RTP_LLM),
+        Rule("match-per-path",
+             "match; a tree of guesses, draws from the target for each path, the longest match",
+             two_best_paths, verifiers.match_each_path,
+             f"{issue(FMS, 12)}: avoided in {pull(FMS, 17)}"),
+        Rule("hard-ratio-target-draw",
+             "accept if p_target >= p_draft, then a draw from the target", guess,
              partial(chain, p_accept=verifiers.if_not_less, replace=verifiers.from_target),
-             False,
              file_at("modular/modular", "105920b9a352f04e4ec176a470c8d1cc1981694c",
                      "max/python/max/nn/sampling/rejection_sampler.py",
                      "Modular's RejectionSampler, on logits")),
-        Rule("accept with p_target / its maximum, then a draw from the target", guess,
-             partial(scaled_chain, p_accept=verifiers.probability), False,
+        Rule("over-best-target-draw",
+             "accept with p_target / its maximum, then a draw from the target", guess,
+             partial(scaled_chain, p_accept=verifiers.probability),
              file_at("1bit-MONSTER/1bit-MONSTER", "c94fc003286702f8042f498108d56f1abd5f355c",
                      "src/laguna_generate.cpp", "1bit-MONSTER, argmax guesses")),
-        Rule("accept if p_target >= half its maximum, then a draw from the target", guess,
-             partial(scaled_chain, p_accept=verifiers.half_or_more), False,
+        Rule("half-best-target-draw",
+             "accept if p_target >= half its maximum, then a draw from the target", guess,
+             partial(scaled_chain, p_accept=verifiers.half_or_more),
              file_at("rohitg00/ai-engineering-from-scratch",
                      "6b10711e7ba7950c682cc0167020d84bbec210fc",
                      "phases/19-capstone-projects/14-speculative-decoding-server/code/main.py",
                      "ai-engineering-from-scratch, a lesson")),
-        Rule("the first guess is not tested", guess, verifiers.first_untested, False,
+        Rule("first-untested", "the first guess is not tested", guess, verifiers.first_untested,
              commit("ohdearquant/lattice", "797a77622f8bd486e429a072aeaa849cc66c10c8",
                     "fixed (argmax guesses)")),
-        Rule("products of ratios and of uniforms, then the residual of one row", guess,
-             verifiers.one_product, False,
-             commit("vllm-project/vllm-ascend", "2f4d55e7e88ca3ff8960bccac749eb380f0c423d")),
-        Rule("block verification, the last product of ratios not capped", guess,
-             partial(verifiers.traversal, shares=verifiers.last_uncapped), False,
+        Rule("last-uncapped", "block verification, the last product of ratios not capped",
+             guess, partial(verifiers.traversal, shares=verifiers.last_uncapped),
              file_at(HSD, "f3adf7f13e43011d49c29a9ce9d7ad79a1296343",
                      "transformers/generation/utils.py", "HSD, utils.py")),
-        Rule("the same, the others capped only at a new maximum", guess,
-             partial(verifiers.traversal, shares=verifiers.capped_at_maxima), False,
+        Rule("capped-at-maxima",
+             "block verification, the products of ratios capped only at a new maximum", guess,
+             partial(verifiers.traversal, shares=verifiers.capped_at_maxima),
              file_at(HSD, HSD_HEAD, "algorithm.py", "HSD, algorithm.py")),
-        Rule("two one-hot paths as blocks, the accepted tokens' probability kept",
-             two_best_paths, verifiers.one_hot_paths, False,
+        Rule("paths-kept", "two one-hot paths as blocks, the accepted tokens' probability kept",
+             two_best_paths, verifiers.one_hot_paths,
              file_at(HSD, HSD_HEAD, "EAGLE-3H/eagle/model/utils.py", "HSD, EAGLE-3H")),
-        Rule("accept with p_target / its maximum, then the residual", guess,
+        Rule("over-best", "accept with p_target / its maximum, then the residual", guess,
              partial(scaled_chain, p_accept=verifiers.probability,
-                     replace=verifiers.from_residual), False),
-        Rule("accept if p_target >= p_draft", guess,
-             partial(chain, p_accept=verifiers.if_not_less), False),
-        Rule("\"q = 1\"; argmax guesses, always rejected", best,
-             partial(q_is_one, p_accept=verifiers.never), False),
-        Rule("ratio test, .01 added to p_draft and to the residual", guess,
+                     replace=verifiers.from_residual)),
+        Rule("hard-ratio", "accept if p_target >= p_draft", guess,
+             partial(chain, p_accept=verifiers.if_not_less)),
+        Rule("always-rejected", "\"q = 1\"; argmax guesses, always rejected", best,
+             partial(q_is_one, p_accept=verifiers.never)),
+        Rule("epsilon", "ratio test, .01 added to p_draft and to the residual", guess,
              partial(chain, p_accept=verifiers.ratio_with_epsilon,
-                     replace=verifiers.from_residual_with_epsilon), False),
-        Rule("traversal, divided by what the draft has left", guess,
-             partial(verifiers.traversal, rest=verifiers.drafts_rest), False),
+                     replace=verifiers.from_residual_with_epsilon)),
+        Rule("drafts-rest", "traversal, divided by what the draft has left", guess,
+             partial(verifiers.traversal, rest=verifiers.drafts_rest)),
     ],
     "the rows": [
-        Rule("argmax guesses, softmax rows", partial(as_drawn, guess=best), verify, False,
+        Rule("argmax-softmax-rows", "argmax guesses, softmax rows",
+             partial(as_drawn, guess=best), verify,
              f"{issue(HF, 32867)}, {pull(HF, 33534)}; {RTP_LLM}"),
-        Rule("drawn at a different temperature than the rows", partial(as_drawn, guess=colder),
-             verify, False, issue(HF, 47932)),
-        Rule("beam search's guesses, softmax rows", partial(as_drawn, guess=beam), verify,
-             False, issue("apple/ml-recurrent-drafter", 6)),
-        Rule("drawn from bfloat16 rows, tested with float32 rows",
-             partial(as_drawn, guess=drawn_in_bfloat16), verify, False,
+        Rule("colder-guesses", "guesses drawn at a different temperature than the rows",
+             partial(as_drawn, guess=colder), verify, issue(HF, 47932)),
+        Rule("beam-softmax-rows", "beam search's guesses, softmax rows",
+             partial(as_drawn, guess=beam), verify, issue("apple/ml-recurrent-drafter", 6)),
+        Rule("bfloat16-guesses", "guesses drawn from bfloat16 rows, tested with float32 rows",
+             partial(as_drawn, guess=drawn_in_bfloat16), verify,
              file_at("deepseek-ai/DeepSpec", "afdfa7c9382a3341a3e6f17756dd816da79f132c",
                      "deepspec/utils/sampling.py", "DeepSpec afdfa7c")),
-        Rule("drawn from the two best tokens, whole rows", partial(as_drawn, guess=best_two),
-             verify, False),
+        Rule("best-two-guesses", "guesses drawn from the two best tokens, whole rows",
+             partial(as_drawn, guess=best_two), verify),
         # chain, because speculative.verify refuses rows that do not sum to 1
-        Rule("drawn from common tokens, rows that sum to less than 1", common_tokens, chain,
-             False),
-        Rule("the better of two drawn paths as a block, the draft's rows", best_of_two,
-             verifiers.traversal, False),
-        Rule("ratio test with the target's next row", guess, verifiers.next_rows, False),
+        Rule("common-tokens", "guesses drawn from common tokens, rows that sum to less than 1",
+             common_tokens, chain),
+        Rule("better-path", "the better of two drawn paths as a block, the draft's rows",
+             best_of_two, verifiers.traversal),
+        Rule("next-rows", "ratio test with the target's next row", guess, verifiers.next_rows),
     ],
     "the replacement or bonus token": [
-        Rule("ratio test, then a draw from the target", guess,
-             partial(chain, replace=verifiers.from_target), False,
+        Rule("target-draw", "ratio test, then a draw from the target", guess,
+             partial(chain, replace=verifiers.from_target),
              "[Clay (2024)](https://github.com/ccs96307/fast-llm-inference)"),
-        Rule("ratio test, then the target without the guess", guess,
-             partial(chain, replace=verifiers.from_others), False,
+        Rule("without-guess", "ratio test, then the target without the guess", guess,
+             partial(chain, replace=verifiers.from_others),
              f"{commit('SafeAILab/EAGLE', '2f982e249fc1f171f9f8e2cccfee8acd4087bb2a')}; "
              f"{commit('xLLM-AI/xllm', '6337bec39b87f71c61b005099df267f6e23f4a01')}"),
-        Rule("ratio test, then a draw from the next row", guess,
-             partial(chain, replace=verifiers.from_next_row), False,
+        Rule("softmax-residual", "ratio test, then the softmax of max(p_target - p_draft, 0)",
+             guess, partial(chain, replace=verifiers.from_softmax),
+             f"{pull(HF, 28508)}: fixed"),
+        Rule("next-row-draw", "ratio test, then a draw from the next row", guess,
+             partial(chain, replace=verifiers.from_next_row),
              issue("openvinotoolkit/openvino.genai", 4190)),
-        Rule("ratio test; the bonus token is the target's best token", guess,
-             verifiers.best_bonus, False,
+        Rule("argmax-bonus", "ratio test; the bonus token is the target's best token", guess,
+             verifiers.best_bonus,
              file_at("shreyansh26/Speculative-Decoding",
                      "76335be2f8f1a7bf25739310ae80435b83782b23", "common/verification.py",
                      "Speculative-Decoding, verification.py")),
-        Rule("match, then a fresh draw", guess,
-             partial(chain, p_accept=verifiers.probability, replace=verifiers.from_target),
-             False),
-        Rule("bonus token from the last guess's row", guess, partial(chain, bonus=-2), False),
+        Rule("match-redraw", "match, then a fresh draw", guess,
+             partial(chain, p_accept=verifiers.probability, replace=verifiers.from_target)),
+        Rule("last-row-bonus", "bonus token from the last guess's row", guess,
+             partial(chain, bonus=-2)),
     ],
     "random numbers": [
-        Rule("one Gumbel vector for a guess and its replacement", guess, verifiers.same_race,
-             False, f"{pull(VLLM, 47386)}, fixed by {pull(VLLM, 54282)}"),
-        Rule("one uniform for a test and its replacement", guess,
-             partial(chain, numbers="twice"), False),
-        Rule("one uniform for all tests of a round", guess,
-             partial(chain, numbers="one"), False),
-        Rule("\"q = 1\", with the number that drew the guess", guess, verifiers.same_number,
-             False),
+        Rule("one-gumbel", "one Gumbel vector for a guess and its replacement", guess,
+             verifiers.same_race, f"{pull(VLLM, 47386)}, fixed by {pull(VLLM, 54282)}"),
+        Rule("one-uniform-twice", "one uniform for a test and its replacement", guess,
+             partial(chain, numbers="twice")),
+        Rule("one-uniform", "one uniform for all tests of a round", guess,
+             partial(chain, numbers="one")),
+        Rule("guess-number", "\"q = 1\", with the number that drew the guess", guess,
+             verifiers.same_number),
     ],
     "the number of guesses": [
-        Rule("drop a low-confidence guess; drawn, ratio test", drop_improbable, verify, False),
-        Rule("the number of guesses that pays best; ratio test", planned, verify, False),
+        Rule("drop-ratio", "drop a low-confidence guess; drawn, ratio test", drop_improbable,
+             verify),
+        Rule("plan-ratio", "the number of guesses that pays best; ratio test", planned, verify),
     ],
 }
 GROUPS: dict[str, list[Rule]] = {"exact": EXACT_RULES, **INEXACT}
 RULES = [rule for group in GROUPS.values() for rule in group]
-BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
-ALARMS = [  # (rule, what was said of it, where)
-    ("match; guesses drawn", "cannot keep the target's distribution without the draft's rows",
+BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
+ALARMS = [  # (id of a rule, what was said of it, where)
+    ("match", "cannot keep the target's distribution without the draft's rows",
      commit(MLX_SWIFT, "5d8dbfc528d5de300e06256e6c7eb4bbfcb1c246", "its comments")),
-    ("match; argmax guesses", "the accepted tokens do not have the target's distribution",
+    ("match", "the accepted tokens are biased towards tokens that both models prefer",
+     pull(MLX_SWIFT, 459)),
+    ("match", "was taken for a comparison with the target's best token",
+     f"{issue('lablup/mlxcel', 902)}, corrected in {pull('lablup/mlxcel', 992)}"),
+    ("match-argmax", "the accepted tokens do not have the target's distribution",
      commit("z-lab/dflash", "e4234468192b0c156175e31e5b5325b0b205dc9f", "its message")),
-    ("argmax guesses, one-hot rows (\"q = 1\")",
-     "the draft's probability is set to 1: is that still lossless?",
+    ("match-tree", "at temperature 0 a tree may keep any plausible guess, not only the best",
+     issue("SafeAILab/EAGLE", 301)),
+    ("one-hot-argmax", "the draft's probability is set to 1: is that still lossless?",
      f"{issue('SafeAILab/EAGLE', 183)}; {issue('SafeAILab/EAGLE', 329)}: called not lossless"),
-    ("\"q = 1\"; guesses drawn", "the draft's probabilities do not reach the test",
-     issue(VLLM, 40149)),
+    ("one-hot-argmax", "with a draft of a different tokenizer, accepted tokens are wrong",
+     pull(SGLANG, 23838)),
+    ("one-hot", "the draft's probabilities do not reach the test", issue(VLLM, 40149)),
 ]
 
 
@@ -261,17 +289,14 @@ def rule_step(rule: Rule, draft: Model, target: Model, K: int) -> Step:
     return make_step(target_rows, K, make_guesses, rule.verify)
 
 
-def found_of(rule: Rule, toy: str, K: int, key: slice = slice(None)) -> Found:
+@cache
+def enumerated_rule(rule: Rule, toy: str, K: int) -> Found:
     """Return the distribution of the K + 1 tokens that a rule writes, from single rounds."""
     draft, target = TOYS[toy]
-    texts = texts_by_rounds(partial(rule_step, rule, draft, target), K, key)
+    # a round depends on the last token alone, because the toys' rows do, and no rule remembers
+    # earlier rounds
+    texts = texts_by_rounds(partial(rule_step, rule, draft, target), K, key=slice(-1, None))
     return Found(toy, K, texts, text_law(X, target, K + 1))
-
-
-@cache
-def enumerated_rule(name: str, toy: str, K: int) -> Found:
-    """Return `found_of` of a rule of the register, which depends on the last token alone."""
-    return found_of(BY_NAME[name], toy, K, key=slice(-1, None))
 
 
 def tokens_per_round(rule: Rule, toy: str, K: int) -> Any:

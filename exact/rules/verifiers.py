@@ -20,15 +20,14 @@ the parts with arrays of floats.
 
 from functools import partial
 from itertools import accumulate
-from math import log, prod
+from math import prod
 from operator import mul
 
 import numpy as np
 
 from exact.toys import one_hot
-from sampling import accept, residual, sample
+from sampling import accept, residual, sample, softmax
 from speculative import verify
-from variants.block import shares
 from variants.match import match_verify
 from variants.shared.branches import row_after
 
@@ -77,6 +76,9 @@ def surplus(p_target, p_draft):
 from_residual = lambda token, p_target, p_draft, p_next: surplus(p_target, p_draft)
 from_target = lambda token, p_target, p_draft, p_next: p_target
 from_next_row = lambda token, p_target, p_draft, p_next: p_next
+# in floats, also for Fractions. The softmax gives tokens without a surplus a probability too
+from_softmax = lambda token, p_target, p_draft, p_next: softmax(
+    np.maximum(p_target - p_draft, 0).astype(float))
 
 
 def from_residual_with_epsilon(token, p_target, p_draft, p_next, n=100):
@@ -186,31 +188,68 @@ def same_number(guesses, p_draft, p_target, rng):
     return guesses + [sample(p_target[-1], rng)]
 
 
-# ---- right tests with a wrong argument
+# ---- arrays, for one round or for a batch: a batch has an axis of rounds in front
 
-def best_tokens(guesses, p_draft, p_target, rng):
-    """Compare the guesses with the target's most probable tokens."""
-    best_rows = [one_hot(np.argmax(row)) for row in p_target]
-    return match_verify(guesses, p_draft, best_rows, rng)
-
-
-def next_rows(guesses, p_draft, p_target, rng):
-    """Test guess t with row t + 1 of the target."""
-    return verify(guesses, p_draft, [*p_target[1:], p_target[-1]], rng)
+def as_arrays(guesses, p_draft, p_target):  # -> [.., k], [.., k, V], [.., k + 1, V]
+    """Return lists or arrays as arrays; those of a round without guesses are empty."""
+    p_target = np.asarray(p_target)
+    *rounds, _, V = p_target.shape
+    guesses = np.reshape(guesses, (*rounds, -1)).astype(int)
+    return guesses, np.reshape(p_draft, (*rounds, -1, V)), p_target
 
 
-def first_untested(guesses, p_draft, p_target, rng):
-    """Accept the first guess without a test; test the others."""
-    if not guesses:
-        return verify(guesses, p_draft, p_target, rng)
-    # the draft's first row is given as the target's, so that the first ratio is 1
-    return verify(guesses, p_draft, [p_draft[0], *p_target[1:]], rng)
+def at(rows, tokens):  # [.., k, V], [.., k] -> [.., k]
+    """Return the probabilities of the tokens."""
+    return np.take_along_axis(rows, tokens[..., None], axis=-1)[..., 0]
 
 
-def best_bonus(guesses, p_draft, p_target, rng):
-    """Test as speculative.verify; the bonus token is the target's most probable token."""
-    bonus_row = one_hot(np.argmax(p_target[-1]))
-    return verify(guesses, p_draft, [*p_target[:-1], bonus_row], rng)
+def best_of(rows):  # [.., V] -> [.., V]
+    """Return one-hot rows of the largest entries."""
+    # row i of the identity matrix is the one-hot row of token i
+    one_hot_rows = np.eye(rows.shape[-1], dtype=rows.dtype)
+    return one_hot_rows[rows.argmax(axis=-1)]
+
+
+def probabilities(guesses, p_draft, p_target):  # -> [.., k], [.., k]
+    """Return the target's and the draft's probabilities of the guesses, to be divided.
+
+    A draft's probability of 0 is returned as 1, so that nothing is divided by 0.
+    """
+    guesses, p_draft, p_target = as_arrays(guesses, p_draft, p_target)
+    drafts = at(p_draft, guesses)
+    return at(p_target[..., :-1, :], guesses), np.where(drafts > 0, drafts, 1)
+
+
+# ---- right tests with other rows of the target, for one round or for a batch
+
+def with_rows(guesses, p_draft, p_target, numbers, test, rows):
+    """Test the guesses with rows(p_draft, p_target) as the target's rows.
+
+    numbers    rng for the test of one round, or the uniforms of a batch
+    """
+    _, draft_rows, target_rows = as_arrays(guesses, p_draft, p_target)
+    return test(guesses, p_draft, rows(draft_rows, target_rows), numbers)
+
+
+def draft_first(p_draft, p_target):
+    """Return the target's rows, but the draft's row first: the first ratio is then 1."""
+    first = p_draft[..., :1, :]  # no row if there are no guesses
+    return np.concatenate([first, p_target[..., first.shape[-2] :, :]], axis=-2)
+
+
+# compare the guesses with the target's most probable tokens
+best_tokens = partial(
+    with_rows, test=match_verify, rows=lambda p_draft, p_target: best_of(p_target))
+# test guess t with row t + 1 of the target
+next_rows = partial(
+    with_rows, test=verify, rows=lambda p_draft, p_target: np.concatenate(
+        [p_target[..., 1:, :], p_target[..., -1:, :]], axis=-2))
+# accept the first guess without a test
+first_untested = partial(with_rows, test=verify, rows=draft_first)
+# the bonus token is the target's most probable token
+best_bonus = partial(
+    with_rows, test=verify, rows=lambda p_draft, p_target: np.concatenate(
+        [p_target[..., :-1, :], best_of(p_target[..., -1:, :])], axis=-2))
 
 
 def no_bonus(guesses, p_draft, p_target, rng):
@@ -220,42 +259,49 @@ def no_bonus(guesses, p_draft, p_target, rng):
     return tokens[: max(len(guesses), 1)]
 
 
-# ---- shares: what block verification multiplies up; share[n] is of the first n guesses
+# ---- shares: what block verification multiplies up, for one round or for a batch
+#
+# [.., k + 1]; share n is of the first n guesses, and share 0 is 1
 
 def joint_ratios(guesses, p_draft, p_target):
-    """Return the product of the first t ratios p_target / p_draft, for t = 0 .. k."""
-    ratios = [p_target[t][token] / p_draft[t][token] for t, token in enumerate(guesses)]
-    return [*accumulate(ratios, mul, initial=1)]
+    """Return the product of the first n ratios p_target / p_draft, for n = 0 .. k."""
+    targets, drafts = probabilities(guesses, p_draft, p_target)
+    one = np.asarray(p_target)[..., 0, :1] ** 0  # [.., 1], a 1 of the rows' type of numbers
+    return np.concatenate([one, targets / drafts], axis=-1).cumprod(axis=-1)
+
+
+def over_largest(joint):
+    """Return each product over the largest product so far: 1 is the cap after each guess."""
+    return joint / np.maximum.accumulate(joint, axis=-1)
+
+
+def right_shares(guesses, p_draft, p_target):
+    """Return the right shares of block verification, which are those of variants/block.py."""
+    return over_largest(joint_ratios(guesses, p_draft, p_target))
 
 
 def last_uncapped(guesses, p_draft, p_target):
-    """Return the shares of block verification, but a different last share.
-
-    The right shares are capped at 1 after every guess. The last share here is the product of
-    all ratios, which is capped at the end alone.
-    """
-    product = joint_ratios(guesses, p_draft, p_target)[-1]
-    right = shares(guesses, p_draft, p_target)
-    return [*right[:-1], min(product, 1)]
+    """Return the right shares, but as the last one the product of all ratios, capped once."""
+    joint = joint_ratios(guesses, p_draft, p_target)
+    share = over_largest(joint)
+    share[..., -1] = np.minimum(joint[..., -1], 1)
+    return share
 
 
 def capped_at_maxima(guesses, p_draft, p_target):
     """Return shares that are 1 after a guess at which the product of ratios has a new maximum.
 
-    share[0]    1
-    share[t]    for t = 1 .. k - 1: 1 if the product of the first t ratios is above all earlier
-                products; else 1 / (the draft's probability of the first t guesses)
-    share[k]    the product of all ratios, capped at 1
+    All others are 1 / (the draft's probability of the first n guesses), except the last one:
+    it is the product of all ratios, capped at 1.
     """
     joint = joint_ratios(guesses, p_draft, p_target)
-    drafts = [p_draft[t][token] for t, token in enumerate(guesses)]
-    # the draft's probabilities of the first guess, of the first two guesses, ..
-    joint_drafts = accumulate(drafts, mul)
-    share = [1, *(1 / p for p in joint_drafts)]
-    for t in range(1, len(guesses)):
-        if joint[t] > max(joint[:t]):
-            share[t] = 1
-    return [*share[:-1], min(joint[-1], 1)]
+    _, drafts = probabilities(guesses, p_draft, p_target)
+    share = np.insert(1 / drafts.cumprod(axis=-1), 0, 1, axis=-1)
+    # column n is about product n + 1, which is compared with the products 0 .. n
+    is_maximum = joint[..., 1:] > np.maximum.accumulate(joint, axis=-1)[..., :-1]
+    share[..., 1:][is_maximum] = 1
+    share[..., -1] = np.minimum(joint[..., -1], 1)
+    return share
 
 
 # ---- tests of several guesses at once
@@ -275,7 +321,7 @@ def drafts_rest(mass, share, p_guess):
     return np.maximum(1 - p_guess, mass)
 
 
-def traversal(guesses, p_draft, p_target, rng, rest=whole_rest, shares=shares):
+def traversal(guesses, p_draft, p_target, rng, rest=whole_rest, shares=right_shares):
     """Accept the largest number n of guesses whose test passes; n = k is tested first.
 
     With the default parts this is block verification: variants/block.py explains the shares.
@@ -305,6 +351,23 @@ def traversal(guesses, p_draft, p_target, rng, rest=whole_rest, shares=shares):
     return [sample(weights, rng)]
 
 
+def match_tree(tree, p_draft, p_target, rng):
+    """Draw the target's tokens; write them up to the first token that is not in the tree."""
+    ids = []
+    node = -1  # the root
+    while node is not None:
+        ids.append(sample(row_after(p_target, node), rng))
+        node = tree.child(node, ids[-1])
+    return ids
+
+
+def match_each_path(tree, p_draft, p_target, rng):
+    """Match each path with its own draws from the target; return the longest result."""
+    results = [match_verify(path, None, rows_along(tree, p_target, path), rng)
+               for path in whole_paths(tree)]
+    return max(results, key=len)  # the first one of equal length
+
+
 def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
     """Test the paths of a tree in turn, each as one block with one-hot rows.
 
@@ -318,15 +381,13 @@ def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
     accepted = []
     row = row_after(p_target, -1)  # for the next token: the root's row, as nothing is accepted
     share = 1
-    for node, path in enumerate(tree.paths()):
-        is_leaf = node not in tree.parents
-        is_continuation = path[: len(accepted)] == accepted
-        if not is_leaf or not is_continuation:
+    for path in whole_paths(tree):
+        if path[: len(accepted)] != accepted:
             continue
 
         # rows[t] is for guess t of the block, and the last row for the token after the block
         block = path[len(accepted) :]
-        rows = [row, *rows_along(tree, p_target, path, len(accepted))]
+        rows = [row, *rows_along(tree, p_target, path)[len(accepted) + 1 :]]
 
         # the draft's rows are one-hot, so the ratio of a guess is its target probability
         ratios = [rows[t][token] for t, token in enumerate(block)]
@@ -343,10 +404,15 @@ def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
     return accepted + [sample(row, rng)]
 
 
-def rows_along(tree, p_target, path, n_accepted):
-    """Return the target's row after each token of the path from token n_accepted on."""
-    nodes = [tree.find(path[: n + 1]) for n in range(n_accepted, len(path))]
-    return [row_after(p_target, node) for node in nodes]
+def whole_paths(tree):
+    """Return the paths that end at a leaf; of an empty tree, the empty path."""
+    return [path for node, path in enumerate(tree.paths())
+            if node not in tree.parents] or [[]]
+
+
+def rows_along(tree, p_target, path):
+    """Return the target's row at the root and after each token of the path."""
+    return [row_after(p_target, tree.find(path[:n])) for n in range(len(path) + 1)]
 
 
 def block_length(p_all, share, rng):
@@ -372,62 +438,3 @@ def block_length(p_all, share, rng):
         if mass:
             p_accept = mass / (mass + 1 - share[n])
     return n
-
-
-def one_product(guesses, p_draft, p_target, rng):
-    """Accept the most guesses whose product of ratios reaches the product of their uniforms.
-
-    The replacement is drawn from the residual of one row, as in the ratio test.
-    """
-    ratios = [ratio(p_target[t][token], p_draft[t][token]) for t, token in enumerate(guesses)]
-    bounds = np.cumprod([1, *ratios])  # bounds[n]: the product of the first n ratios
-    n = sample(longest(bounds), rng)
-    if n == len(guesses):
-        return guesses + [sample(p_target[-1], rng)]
-    return guesses[:n] + [sample(residual(p_target[n], p_draft[n]), rng)]
-
-
-def longest(bounds):
-    """Return the distribution of the largest n whose product u_1 u_2 .. u_n is <= bounds[n].
-
-    The bounds fall from bounds[0] = 1, so n = 0 always passes. There are up to three uniforms;
-    a, b and c are bounds[1], bounds[2] and bounds[3]. The product v of two uniforms has the
-    density -log v, and the product of three the density (log v)^2 / 2.
-    """
-    # the bound of a missing uniform is 0, which no product reaches
-    missing = [0.0] * (4 - len(bounds))
-    a, b, c = [float(bound) for bound in bounds[1:]] + missing
-    # every logarithm below is multiplied by a bound: 0 log 0 is 0
-    log_ab = log(a / b) if b else 0
-    minus_log_b = -log(b) if b else 0
-    minus_log_c = -log(c) if c else 0
-
-    # n = 3 is P(u_1 u_2 u_3 <= c), the integral of the density (log v)^2 / 2 up to c
-    p_3 = c * (1 + minus_log_c + minus_log_c**2 / 2)
-
-    # n = 2: the test of two guesses passes and the test of three fails; in short, two pass and
-    # three fail. Let v = u_1 u_2.
-    # (a) Two pass if v <= b. The integral of the density -log v up to b is `two`.
-    # (b) For v <= c any u_3 passes. The integral of -log v up to c is `three_any`.
-    # (c) For v from c to b three pass if u_3 <= c / v. The integral of (c / v) (-log v) from c
-    #     to b is `three_some`.
-    two = b * (1 + minus_log_b)
-    three_any = c * (1 + minus_log_c)
-    three_some = c * (minus_log_c**2 - minus_log_b**2) / 2
-    p_2 = two - three_any - three_some
-
-    # n = 1: one passes, two and three fail. Let u = u_1; it passes if u <= a.
-    # (a) For u <= b any u_2 passes, which has probability b.
-    # (b) For u from b to a two pass if u_2 <= b / u. The integral of b / u from b to a is
-    #     `two_above`.
-    # (c) Two fail and three pass if v = u u_2 is above b and u_3 <= c / v. Given u, v has the
-    #     density 1 / u. The integral of (c / v) / u over v from b to u is c log(u / b) / u, and
-    #     the integral of this over u from b to a is `three_above`.
-    two_above = b * log_ab
-    three_above = c * log_ab**2 / 2
-    p_1 = a - b - two_above - three_above
-
-    p_0 = 1 - p_1 - p_2 - p_3
-    probabilities = [p_0, p_1, p_2, p_3][: len(bounds)]  # of n up to the number of guesses
-    # rounding can make a probability of 0 negative
-    return np.maximum(probabilities, 0)
