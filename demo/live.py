@@ -24,6 +24,7 @@ from demo.prompts import grammar_of_line
 from demo.task import Task, draft_of, load_task, with_pattern, with_prompt
 from lib import pattern
 from lib.backend.arrays import in_one_line
+from lib.checkpoints.files import json_value
 from lib.terminal import Parser, command
 from sampling import check_sampling
 from variants import DECODERS, entry_of
@@ -167,8 +168,8 @@ class Handler(BaseHTTPRequestHandler):
         if not re.fullmatch("[0-9]{1,9}", length):  # int() would take "-1" and "1_000" too
             raise ValueError(f"need a Content-Length, got {length!r:.80}")
         try:
-            return json.loads(self.rfile.read(int(length)))
-        except (ValueError, RecursionError) as error:
+            return json_value(self.rfile.read(int(length)))
+        except ValueError as error:
             raise ValueError(f"need JSON, got: {error}") from None
 
     def begin(self, path, kind):

@@ -114,7 +114,7 @@ def not_finite(folder):
 
 @pytest.mark.parametrize("change, message", [
     (hparams(n_layer=None), "n_layer"),
-    (hparams(n_layer=True), "need n_layer to be a whole number >= 1 in .*, got True"),
+    (hparams(n_layer=True), "need n_layer to be a whole number in 1 .. 1000 in .*, got True"),
     (hparams(n_ctx="16"), "n_ctx"),
     (hparams(n_head=5), "n_head to divide"),
     (hparams(n_vocab=258), "as many symbols in encoder.json"),

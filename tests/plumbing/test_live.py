@@ -136,7 +136,7 @@ def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_s
     ({"top_k": 5}, "'top_k' is not part of a request: choose from prompt, decoder, "
                    "N, seed, temperature, K"),
     ("{}", "need a request with prompt, got none"), ("[]", "need a JSON object, got []"),
-    ("{", "need JSON, got: "), ("[" * 100_000, "recursion")],
+    ("{", "need JSON, got: "), ("[" * 100_000, "need JSON, got: it is nested too deeply")],
     ids=lambda value: str(value)[:40])
 def test_a_malformed_request_is_refused_and_told_why(server, body, why):
     assert why in error_of(server, body if isinstance(body, str) else ASKED | body)

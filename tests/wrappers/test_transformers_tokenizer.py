@@ -128,7 +128,7 @@ def chat_tokenizer():
 def test_messages_go_through_the_chat_template(chat_tokenizer):
     ids = chat_tokenizer.encode_messages(CHAT)
     assert chat_tokenizer.decode(ids).strip() == "<user>ab<model>"
-    with pytest.raises(ValueError, match="the chat template does not take these messages: no su"):
+    with pytest.raises(ValueError, match="the chat template does not take these messages: .*no su"):
         chat_tokenizer.encode_messages([{"role": "bad", "content": ""}])
 
 
@@ -168,7 +168,7 @@ def test_two_families_have_common_tokens():
 @pytest.mark.parametrize("model_type", ["gpt2", "t5", "llama"])
 def test_a_folder_without_a_tokenizer_is_refused(model_type, tmp_path, capfd):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}), "utf-8")
-    with pytest.raises(ValueError, match="need a tokenizer in .*tokenizer.json") as refused:
+    with pytest.raises(ValueError, match="a tokenizer in .*tokenizer.json") as refused:
         TransformersTokenizer(tmp_path)
     assert "\n" not in str(refused.value) and capfd.readouterr().out == ""
 
