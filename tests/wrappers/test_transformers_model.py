@@ -412,15 +412,15 @@ def test_a_folder_that_cannot_be_used_is_refused_in_one_sentence(made, message, 
 
 def test_the_code_of_a_folder_is_never_run_though_its_model_type_is_known(tmp_path):
     """An auto_map names the classes that transformers would make with trust_remote_code."""
-    code = {f"Auto{name}": "code.Class" for name in ("Config", "ModelForCausalLM")}
-    save(tmp_path, auto_map={**code, "AutoTokenizer": ["code.Class", None]})
+    code = {f"Auto{name}": "mine.Class" for name in ("Config", "ModelForCausalLM")}
+    save(tmp_path, auto_map=code)
     transformers.AutoTokenizer.from_pretrained(MODELS_DIR / "tales-small").save_pretrained(tmp_path)
     file = tmp_path / "tokenizer_config.json"
-    settings = json.loads(file.read_text("utf-8")) | {
-        "tokenizer_class": "Mine", "auto_map": {"AutoTokenizer": ["code.Class", None]}}
+    settings = json.loads(file.read_text("utf-8"))
+    settings["auto_map"] = {"AutoTokenizer": ["mine.Class", None]}
     file.write_text(json.dumps(settings), "utf-8")
     marker = tmp_path / "marker"
-    (tmp_path / "code.py").write_text(
+    (tmp_path / "mine.py").write_text(
         f"open({str(marker)!r}, 'w').close()\nfrom transformers import LlamaConfig as Class",
         encoding="utf-8")
     assert TransformersModel(tmp_path, "cpu")([1, 2]).shape == (1, 50)
