@@ -50,7 +50,9 @@ def errors_name_file(path):
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        # An error of the network is an OSError too, without a number; it is not of this file.
+        if error.errno is not None:
+            error.filename = error.filename or str(path)
         raise
 
 
