@@ -4,6 +4,7 @@ import time
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -210,6 +211,12 @@ def test_a_broken_or_different_file_is_named_and_left_as_it_is(line, tmp_path):
 
 
 FLAGS = ("--decoder", "suffix", "--n_tokens_to_generate", 18, "--memory")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
+def test_a_file_without_an_end_is_refused():
+    with pytest.raises(ValueError, match="--memory /dev/zero is not a file of texts"):
+        read_memory("/dev/zero", 5)
 
 
 def test_main_adds_the_finished_text_and_the_next_run_copies_it(tmp_path):
