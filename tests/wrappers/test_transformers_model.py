@@ -185,6 +185,20 @@ def test_rows_are_numpys_in_any_dtype(dtype, expected):
     assert_close(rows, exact, 0.1 if "bfloat16" in str(dtype) else 1e-5)
 
 
+def test_a_text_ends_where_longrope_would_change_the_rows_of_all_its_positions():
+    theirs = random_model("phi3, long")
+    model = TransformersModel(theirs)
+    assert model.n_ctx == 16 < theirs.config.max_position_embeddings
+    x = [*range(17)]
+    with torch.inference_mode():
+        longer = theirs(torch.tensor([x]), use_cache=False).logits[0, 15:16].numpy()
+    assert_close(model(x[:16]), fresh_rows(model, x[:16]), ROUNDING)
+    with pytest.raises(AssertionError, match="of the largest entry away"):
+        assert_close(model(x[:16]), longer, 100 * ROUNDING)
+    with pytest.raises(ValueError, match="n_ctx = 16"):
+        model(x)
+
+
 def test_experts_run_in_float64():
     converted = TransformersModel(random_model("mixtral", torch.float32), dtype="float64")
     model = TransformersModel(random_model("mixtral"))

@@ -92,6 +92,15 @@ def test_sentencepiece_writes_spaces_and_bytes():
     assert tokenizer.special == {"<unk>", "<s>", "</s>"}
 
 
+def test_of_tokens_with_the_same_bytes_the_first_is_the_token_of_a_text():
+    """Each letter here has a token of its byte too; a vocabulary is listed in any order."""
+    made = sentencepiece()
+    listed = sorted(made.get_vocab().items(), key=lambda item: -item[1])
+    made.get_vocab = lambda: dict(listed)
+    tokenizer = TransformersTokenizer(made)
+    assert [tokenizer.id_of(letter) for letter in "abc"] == [3 + ord(letter) for letter in "abc"]
+
+
 def test_special_tokens_have_no_bytes_and_added_ones_have():
     tokenizer = TransformersTokenizer(byte_level())
     end, think = 4096, 4097
