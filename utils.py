@@ -142,6 +142,10 @@ def runs_in_transformers(folder, backend):
 def find_folder(model_size, models_dir):
     """Return the folder of a model: a name in models_dir, a path, or owner/name on the hub."""
     name = str(model_size)  # model_size may be a Path
+    if name.lower().endswith(".gguf"):
+        raise ValueError(f"{name!r} is a GGUF file, and GGUF files are not read here: give the "
+                         "Hugging Face folder of this model (config.json and "
+                         "model.safetensors), or run the file in llama.cpp (docs/engines.md)")
     if re.fullmatch(r"\w[\w.-]*", name):  # a plain name, not a path
         return Path(models_dir) / name
     # A text such as owner/name is a path if there is a folder with this path.
