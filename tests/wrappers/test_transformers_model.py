@@ -327,9 +327,9 @@ def test_a_model_that_ignores_the_mask_reads_path_by_path(monkeypatch):
 @pytest.mark.parametrize("x, paths, n_last, message", [
     ([1], [[5], [8]], 4, "need 1 <= n_last <= 1 . n_nodes = 3 for a tree, got n_last = 4"),
     ([1], [[5], [8]], 0, "need 1 <= n_last <= 1 . n_nodes = 3 for a tree, got n_last = 0"),
-    ([1] * 63, [[5, 6]], 1, "need len.x. <= n_ctx - depth = 62, got 63"),
+    ([1] * 63, [[5, 6]], 1, "need 1 <= len.x. <= n_ctx - depth = 62, got 63"),
     ([1], [[50]], 1, "need ids in 0 .. n_vocab - 1 = 49, got 50"),
-    ([], [[5]], 1, "need 1 <= n_last <= len.ids. <= n_ctx = 64, got n_last = 1, len.ids. = 0")])
+    ([], [[5]], 1, "need 1 <= len.x. <= n_ctx - depth = 63, got 0")])
 def test_a_bad_tree_is_refused(x, paths, n_last, message):
     model = TransformersModel(random_model("llama"))
     with pytest.raises(ValueError, match=message):
