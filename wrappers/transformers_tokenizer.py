@@ -233,6 +233,7 @@ def loaded_tokenizer(name):
     with transformers_errors(f"read a tokenizer in {name} (tokenizer.json, or tokenizer.model "
                              "and the package sentencepiece)"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer("a", verbose=False)  # reads the settings that loading does not read
     # If the files are missing, some classes return a tokenizer with special tokens only. It has
     # no token, or one token, besides these.
     if len(tokenizer) <= len(tokenizer.added_tokens_decoder) + 1:

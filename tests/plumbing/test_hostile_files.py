@@ -101,7 +101,7 @@ THEIRS = [(name, key, value) for name, keys in {
                     "num_attention_heads", "max_position_embeddings", "vocab_size", "dtype"],
     "generation_config.json": ["eos_token_id"],
     "tokenizer.json": ["added_tokens", "model", "decoder", "pre_tokenizer"],
-    "tokenizer_config.json": ["tokenizer_class", "eos_token"]}.items()
+    "tokenizer_config.json": ["tokenizer_class", "eos_token", "model_max_length"]}.items()
     for key in keys for value in ["0", "-1", '"x"', "[1]", '{"a": 1}', r'"\ud800"', DEEP]]
 
 
