@@ -51,6 +51,7 @@ def merge(symbols, ranks):
     seconds for a word of 30,000 letters. A heap of (rank, position) over a linked list takes
     O(n log n) steps for n symbols. Both give the same symbols: in GPT-2 a pair that contains a
     merged symbol was learned after this symbol, so its rank is higher and its turn comes later.
+    (For a file with ranks in any other order the heap gives the ids that transformers gives.)
     """
     symbols = ["", *symbols, ""]  # both ends are empty symbols, which no merge contains
     # The linked list: symbol i has the neighbours before[i] and after[i].
@@ -185,7 +186,7 @@ class Encoder:
 def check_vocab(vocab, characters, special):
     """Raise ValueError unless the ids are 0 .. n - 1 and every byte has a symbol.
 
-    A symbol that is not special must consist of byte characters.
+    A special symbol must be a text, and any other symbol must consist of byte characters.
     """
     ids = vocab.values()
     are_ints = all(type(token) is int for token in ids)
@@ -196,6 +197,10 @@ def check_vocab(vocab, characters, special):
     for symbol in vocab.keys() - special:
         if not characters.issuperset(symbol):
             raise ValueError(f"need symbols of byte characters, got {symbol!r}")
+    for symbol in special & vocab.keys():
+        # JSON can hold other types, and halves of characters, of the category Cs.
+        if not isinstance(symbol, str) or regex.search(r"\p{Cs}", symbol):
+            raise ValueError(f"need symbols that are text in UTF-8, got {symbol!r:.80}")
 
 
 def check_merges(merges, vocab):

@@ -72,11 +72,12 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     layout = huggingface if huggingface.is_model(folder) else openai
     if layout is openai:
         openai.fetch_missing(str(model_size), folder)
-    hparams = layout.read_hparams(folder)
-    encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
     arrays = get_backend(backend)  # the module numpy or cupy
     products.set_backend(backend)
-    flat = layout.load_all_weights(folder, hparams, dtype)  # one flat array
+    with openai.advice_to_remove(folder):
+        hparams = layout.read_hparams(folder)
+        encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
+        flat = layout.load_all_weights(folder, hparams, dtype)  # one flat array
     params = cut_params(arrays.asarray(flat), hparams)  # the tree, as views of the array
     # With cut_vocab this leaves out the padding. Without it read_encoder allowed no padding.
     params["wte"] = params["wte"][: encoder.n_vocab]
@@ -141,6 +142,10 @@ def runs_in_transformers(folder, backend):
 def find_folder(model_size, models_dir):
     """Return the folder of a model: a name in models_dir, a path, or owner/name on the hub."""
     name = str(model_size)  # model_size may be a Path
+    if name.lower().endswith(".gguf"):
+        raise ValueError(f"{name!r} is a GGUF file, and GGUF files are not read here: give the "
+                         "Hugging Face folder of this model (config.json and "
+                         "model.safetensors), or run the file in llama.cpp (docs/engines.md)")
     if re.fullmatch(r"\w[\w.-]*", name):  # a plain name, not a path
         return Path(models_dir) / name
     # A text such as owner/name is a path if there is a folder with this path.

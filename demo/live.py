@@ -13,6 +13,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from demo.compare import decoded_run, warmed_up, with_costs
 from demo.flags import parse_args
 from demo.page import page_text, run_as_data
 from demo.prompts import grammar_of_line
-from demo.task import Task, draft_of, load_task, with_pattern, with_prompt
+from demo.task import MAX_PROMPT, Task, draft_of, load_task, with_pattern, with_prompt
 from lib import pattern
 from lib.backend.arrays import in_one_line
+from lib.checkpoints.files import json_value
 from lib.terminal import Parser, command
 from sampling import check_sampling
 from variants import DECODERS, entry_of
@@ -31,6 +33,7 @@ from variants.registry import whole_from_0
 
 HOST = "127.0.0.1"
 LAST_PORT = 2**16 - 1
+MOST_WAITING = 8  # requests, with the one whose text is being written
 FLAGS = """draft_model_size target_model_size models_dir cut_vocab backend dtype top_k top_p
 repetition_penalty stop regex json_schema lark""".split()  # flags of main.py: models, sampling
 
@@ -140,8 +143,9 @@ def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
 class Handler(BaseHTTPRequestHandler):
     """Answer one request to a server that has the task."""
 
-    timeout = 60  # seconds until a connection without a byte is closed
+    timeout = 10  # seconds until a connection without a byte, read or sent, is closed
     lock = threading.Lock()  # of the text that is being written
+    places = threading.BoundedSemaphore(MOST_WAITING)  # of the requests that wait for the lock
 
     def do_GET(self):
         if self.begin("/", "text/html"):
@@ -151,9 +155,10 @@ class Handler(BaseHTTPRequestHandler):
         if not self.begin("/decode", "application/jsonl"):
             return
         try:
-            task = task_of(self.server.task, self.read_json())
-            with self.lock:  # a second request waits for the first
-                send_rounds(task, self.send)
+            with self.place():
+                task = task_of(self.server.task, self.read_json())
+                with self.lock:  # a second request waits for the first
+                    send_rounds(task, self.send)
         except (ConnectionError, TimeoutError):
             pass  # the tab was closed
         except ValueError as error:
@@ -161,14 +166,26 @@ class Handler(BaseHTTPRequestHandler):
         except Exception as error:  # the page shows any error
             self.send({"error": f"cannot decode this request: {in_one_line(error)}"})
 
+    @contextmanager
+    def place(self):
+        """Hold one of few places, so that neither threads nor bodies fill the memory."""
+        if not self.places.acquire(blocking=False):
+            raise ValueError(f"{MOST_WAITING} other requests wait for a text: try again later")
+        try:
+            yield
+        finally:
+            self.places.release()
+
     def read_json(self):
         """Return the JSON value in the body of the request; ValueError if it has none."""
         length = self.headers.get("Content-Length", "")
         if not re.fullmatch("[0-9]{1,9}", length):  # int() would take "-1" and "1_000" too
             raise ValueError(f"need a Content-Length, got {length!r:.80}")
+        if int(length) > MAX_PROMPT:
+            raise ValueError(f"need a request of at most {MAX_PROMPT} bytes, got {length}")
         try:
-            return json.loads(self.rfile.read(int(length)))
-        except (ValueError, RecursionError) as error:
+            return json_value(self.rfile.read(int(length)))
+        except ValueError as error:
             raise ValueError(f"need JSON, got: {error}") from None
 
     def begin(self, path, kind):

@@ -11,13 +11,13 @@ start of two texts is not read again, and no result depends on earlier calls.
 """
 
 import importlib
-import json
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
 
+from lib.checkpoints.files import json_value
 from lib.prefix import common_prefix
 
 KINDS = ("regex", "json_schema", "lark")
@@ -50,7 +50,7 @@ def grammar_of(kind: str, text: str, name: str | None = None) -> str:
     options = {}
     try:
         if kind == "json_schema":
-            json.loads(text)
+            json_value(text)
             options = {"overrides": ONE_SPACING}
         grammar = getattr(matcher, f"grammar_from_{kind}")(text, **options)
         message = matcher.validate_grammar(grammar)

@@ -166,7 +166,10 @@ def command(program: str, requirements: str = "requirements.txt") -> Callable:
                                 f"{requirements}")
             except OverflowError as error:
                 return complain(program, f"a number is too large: {error}")
-            except (ValueError, OSError, MemoryError) as error:
+            except MemoryError as error:  # Python's own has no words
+                return complain(program, str(error) or "need more memory than this process can "
+                                "have: choose smaller models, or fewer tokens")
+            except (ValueError, OSError) as error:
                 return complain(program, error)
             except KeyboardInterrupt as error:
                 # 128 + 2, as in shells; 2 is the number of the signal

@@ -3,12 +3,13 @@
 import copy
 import importlib.util
 import pickle
+import re
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from encoder import END_OF_TEXT, SPLIT, Encoder, byte_characters, merge
@@ -72,6 +73,20 @@ def slow_merge(symbols, ranks):
 @given(st.text(alphabet="abcdeinorst", min_size=1, max_size=40))
 def test_the_heap_merges_like_the_plain_loop(tales, word):
     assert merge(word, tales.ranks) == slow_merge(word, tales.ranks)
+
+
+MERGES = [("ab", "a"), ("a", "b"), ("a", "a"), ("aa", "b"), ("b", "a"), ("ab", "ab")]
+
+
+@given(st.permutations(MERGES), st.text(alphabet="ab", min_size=1, max_size=12))
+@example(MERGES, "abab")  # the plain loop gives ab ab here, and the heap gives aba b
+def test_merges_in_any_order_give_the_ids_of_the_package_tokenizers(merges, word):
+    """A merge may come before the merges that make its symbols, as in no file of GPT-2."""
+    tokenizers = pytest.importorskip("tokenizers", reason="needs requirements/peers.txt")
+    symbols = [*byte_characters().values(), *dict.fromkeys(map("".join, MERGES))]
+    vocab = {symbol: token for token, symbol in enumerate(symbols)}
+    theirs = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocab, merges=merges))
+    assert Encoder(vocab, merges).encode(word) == theirs.encode(word).ids
 
 
 @pytest.mark.parametrize("letters", ["a", "abcdefghijklmnopqrstuvwxyz"])
@@ -169,6 +184,12 @@ def test_id_of_finds_any_symbol_by_its_text(tales):
 def test_a_broken_vocabulary_is_named(vocab, merges, message):
     with pytest.raises(ValueError, match=message):
         Encoder(vocab, merges)
+
+
+@pytest.mark.parametrize("symbol", ["<\ud800>", None, 5])
+def test_an_added_symbol_that_no_text_can_hold_is_named(symbol):
+    with pytest.raises(ValueError, match=f"that are text in UTF-8, got {re.escape(repr(symbol))}"):
+        Encoder({**BYTES, symbol: 256}, [], added=[symbol])
 
 
 def test_merges_as_json_reads_them_are_merges():

@@ -249,6 +249,7 @@ REFUSED = [  # flags, the text of the FILE that they name, why
     ("--regex ( --prompts - --out -", "", "--regex is not valid: "),
     ("--json_schema none.json", "", "cannot read --json_schema none.json: "),
     ("--json_schema FILE", "{", "--json_schema is not valid: Expecting property name"),
+    ("--json_schema FILE", '{"a":' * 20_000, "--json_schema is not valid: it is nested too deeply"),
     ("--json_schema FILE", "[1]", "--json_schema is not valid: Expecting object schema"),
     ("--json_schema FILE", '{"type": "integer", "minimum": 5, "maximum": 3}',
      "--json_schema is not valid: Unsatisfiable schema"),
@@ -281,6 +282,7 @@ LINES = [{"prompt": BEGINNING, "regex": SEVEN}, {"prompt": BEGINNING, "json_sche
 BAD_LINES = [({"regex": "("}, '"regex" is not valid: '),
              ({"regex": 3}, 'need a "regex" that is text'),
              ({"json_schema": "{"}, '"json_schema" is not valid: '),
+             ({"json_schema": '{"a":' * 20_000}, '"json_schema" is not valid: it is nested too'),
              ({"regex": "a", "lark": "b"}, '"regex" and "lark" are both given: choose one')]
 
 

@@ -86,6 +86,13 @@ def test_a_name_that_is_not_a_model_is_refused(models, name):
     assert not (models / "elsewhere").exists()
 
 
+@pytest.mark.parametrize("name", ["model.gguf", "./a/model.Q4_K_M.GGUF", Path("/a/b.gguf")])
+def test_a_gguf_file_is_told_what_to_give_instead(name):
+    with pytest.raises(ValueError, match="is a GGUF file, .* not read .*: give the Hugging Face "
+                                         "folder .* or run the file in llama.cpp"):
+        load_pair(None, name)
+
+
 @pytest.mark.parametrize("written, words", [
     ([], "No model 'tgt' in .*models. There: large, small. Downloadable: .* by its path, such as "
          "./tgt.$"),

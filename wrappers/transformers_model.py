@@ -23,12 +23,16 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from gpt2 import GPT2
+from lib.backend.arrays import in_one_line
+from lib.checkpoints.files import read_json
 from lib.checkpoints.hub import INSTALL, model_folder
 from lib.checkpoints.huggingface import folder_model_type
+from lib.checkpoints.weights import LARGEST_SIZES
 from variants.shared.branches import Branches
 from wrappers.transformers_tree import takes_mask, tree_rows
 
@@ -234,8 +238,9 @@ def check_causal(model, tolerance):
     computed from the whole text.
     """
     # The first row of a causal model is the same, whether a token follows or not.
-    alone = model.fresh()([0], 1)[0]
-    followed = model.fresh()([0, model.n_vocab // 2], 2)[0]
+    with transformers_errors(f"run {type(model.model).__name__} {model.model.name_or_path}"):
+        alone = model.fresh()([0], 1)[0]
+        followed = model.fresh()([0, model.n_vocab // 2], 2)[0]
     if np.abs(alone - followed).max() > tolerance * np.abs(alone).max():
         raise ValueError(f"need a causal model, whose rows do not depend on later tokens, got "
                          f"{type(model.model).__name__}")
@@ -326,25 +331,31 @@ def pytorch_name():
     return f"PyTorch {torch.__version__}"
 
 
+@contextlib.contextmanager
+def transformers_errors(action):
+    """Raise what transformers raises as a ValueError of one line; it was to do `action`."""
+    try:
+        # Packages print while they load, and their messages must not mix with results.
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except ImportError as error:
+        raise ValueError(f"transformers needs one more package to {action}: "
+                         f"{in_one_line(error)}") from None
+    # The values of a folder reach many classes, each with errors of its own.
+    except Exception as error:
+        raise ValueError(f"transformers cannot {action}: {in_one_line(error)}") from None
+
+
 def loaded_model(name, dtype):
     """Return the model of a folder; ValueError in one sentence if it cannot be loaded."""
-    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     config = read_config(name)
     check_decoder(config, name)
-    try:
-        # Packages print while they load, and their messages must not mix with results.
-        with contextlib.redirect_stdout(sys.stderr):
-            model, report = AutoModelForCausalLM.from_pretrained(
-                name, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=False,
-                output_loading_info=True)
-    except ImportError as error:
-        raise ValueError(f"{name} (model_type {config.model_type}) needs one more package: "
-                         f"{first_line(error)}") from None
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ValueError(f"transformers cannot load {name} (model_type {config.model_type}): "
-                         f"{first_line(error)}") from None
+    with transformers_errors(f"load {name} (model_type {config.model_type})"):
+        model, report = AutoModelForCausalLM.from_pretrained(
+            name, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=False,
+            output_loading_info=True)
     # transformers fills in random weights for missing ones, and prints a warning only.
     if missing := sorted(report["missing_keys"]):
         raise ValueError(f"need all weights of a {config.model_type} model in {name}, got none "
@@ -354,23 +365,24 @@ def loaded_model(name, dtype):
 
 def read_config(name):
     """Return the configuration of a model; ValueError if transformers cannot read it."""
-    from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
+    from transformers import CONFIG_MAPPING, AutoConfig
 
-    try:
-        settings, _ = PreTrainedConfig.get_config_dict(name)
-    except OSError as error:
-        raise ValueError(f"cannot read config.json of {name}: {first_line(error)}") from None
+    path = Path(name, "config.json")
+    settings = read_json(path) if path.is_file() else {}
     # transformers would check this too, but its message advises to allow the folder's code.
     model_type = settings.get("model_type")
-    if model_type in CONFIG_MAPPING:
-        return AutoConfig.from_pretrained(name, trust_remote_code=False)
-    if "auto_map" in settings:
-        raise ValueError(f"{name} (model_type {model_type}) has Python code for its model, "
-                         "but code in a model folder is never run")
-    raise ValueError(f"transformers does not know the model_type {model_type!r} in config.json "
-                     f"of {name}: it may need a newer version")
-
-
-def first_line(error):
-    """Return the first line of an error's text, without the full stop."""
-    return str(error).strip().split("\n")[0].removesuffix(".")
+    is_known = isinstance(model_type, str) and model_type in CONFIG_MAPPING
+    if not is_known and "auto_map" in settings:
+        raise ValueError(f"{name} (model_type {model_type}) has Python code for its "
+                         "model, but code in a model folder is never run")
+    if not is_known:
+        raise ValueError(f"transformers does not know the model_type {model_type!r:.80} in "
+                         f"{path}: it may need a newer version")
+    with transformers_errors(f"read {path}"):
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        n_layer = config.get_text_config(decoder=True).num_hidden_layers
+    # transformers makes all layers before it looks for the first weight.
+    if not 1 <= n_layer <= LARGEST_SIZES["n_layer"]:
+        raise ValueError(f"need 1 to {LARGEST_SIZES['n_layer']} layers in {path}, got "
+                         f"{str(n_layer)[:80]}")
+    return config

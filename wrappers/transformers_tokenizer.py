@@ -13,10 +13,13 @@ is then held back until its last byte is written.
 import json
 import os
 import re
+from pathlib import Path
 
 from encoder import byte_characters
+from lib.backend.arrays import in_one_line
 from lib.checkpoints.hub import model_folder
-from wrappers.transformers_model import first_line, import_torch
+from lib.checkpoints.vocabulary import end_ids
+from wrappers.transformers_model import import_torch, transformers_errors
 
 ALPHABET = {character: byte for byte, character in byte_characters().items()}
 NO_TEMPLATE = "this tokenizer has no chat template: give a prompt, not messages"
@@ -64,9 +67,10 @@ class TransformersTokenizer:
         self.token_bytes = bytes_of_tokens(self.tokenizer, self.symbols)
         self.set_names()
         self.end_of_text = self.tokenizer.eos_token_id
-        self.end_tokens = end_tokens_of(folder)
-        if not self.end_tokens and self.end_of_text is not None:
-            self.end_tokens = {self.end_of_text}
+        self.end_tokens = {self.end_of_text} - {None}
+        if folder:
+            ends = end_ids(Path(folder, "generation_config.json"))
+            self.end_tokens = set(ends) or self.end_tokens
         # SentencePiece writes a space before the first word, which is not in the text.
         self.adds_space = self.decode_bytes(self.encode("a")) == b" a"
 
@@ -133,16 +137,14 @@ class TransformersTokenizer:
         if not is_chat:
             raise ValueError('need messages [{"role": .., "content": ..}, ..], '
                              f"got {messages!r:.80}")
-        # Imported here because only templates need it, and apply_chat_template imports it too.
-        from jinja2 import TemplateError
+        # A template is a program from the model's folder, so it can fail like any program: for
+        # example, it may add a text to a number.
         try:
             return self.tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, tokenize=False)
-        # A template is a program from the model's folder, so it can fail like any program: for
-        # example, it may add a text to a number.
-        except (TemplateError, TypeError, ValueError, LookupError) as error:
+        except Exception as error:
             raise ValueError("the chat template does not take these messages: "
-                             f"{first_line(error)}") from None
+                             f"{in_one_line(error)}") from None
 
     def encode_messages(self, messages):
         """Return the ids of a chat up to the model's answer; see `chat_text`."""
@@ -233,31 +235,12 @@ def loaded_tokenizer(name):
     """Return the tokenizer of a folder; ValueError if transformers finds none there."""
     from transformers import AutoTokenizer
 
-    try:
+    with transformers_errors(f"read a tokenizer in {name} (tokenizer.json, or tokenizer.model "
+                             "and the package sentencepiece)"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except OSError as error:
-        raise ValueError(f"cannot read a tokenizer from {name}: {first_line(error)}") from None
-    except (ValueError, ImportError):
-        raise ValueError(f"need a tokenizer in {name} that transformers can read: "
-                         "tokenizer.json, or tokenizer.model and the package sentencepiece"
-                         ) from None
+        tokenizer("a", verbose=False)  # reads the settings that loading does not read
     # If the files are missing, some classes return a tokenizer with special tokens only. It has
     # no token, or one token, besides these.
     if len(tokenizer) <= len(tokenizer.added_tokens_decoder) + 1:
         raise ValueError(f"need a tokenizer in {name} (tokenizer.json), got none")
     return tokenizer
-
-
-def end_tokens_of(folder):
-    """Return the ids at which generation_config.json ends a text; none if there is no file."""
-    from transformers import GenerationConfig
-
-    if folder is None:  # a tokenizer in memory
-        return set()
-    try:
-        ends = GenerationConfig.from_pretrained(folder).eos_token_id
-    except OSError:
-        return set()
-    if ends is None:
-        return set()
-    return set(ends) if isinstance(ends, list) else {ends}

@@ -14,8 +14,8 @@ the model reads the path to each node by itself.
 
 import numpy as np
 
-from gpt2 import check_ids
 from variants.shared.branches import Tree
+from variants.shared.tree_gpt2 import check_tree, with_unread
 
 
 def tree_rows(model, x, tree, n_last):  # -> [n_last, n_vocab]
@@ -29,16 +29,9 @@ def tree_rows(model, x, tree, n_last):  # -> [n_last, n_vocab]
         # The last token of x is always read again, because its row is wanted.
         model.go_back(model.n_reusable(model.ids, x, 1))
         n_past = len(model.ids)  # 0 if the cache cannot go back so far
-        unread = x[n_past:]
-        # The unread tokens and the tree are one larger tree. Its nodes 0 .. len(unread) - 1 are
-        # the unread tokens, a path: the parent of each is the node before it, -1 for the first.
-        # The nodes of `tree` follow, so their numbers and parents grow by len(unread). A parent
-        # of -1, the end of x, becomes the last unread token.
-        path = range(-1, len(unread) - 1)
-        parents = [*path, *(len(unread) + parent for parent in tree.parents)]
-        tokens = unread + tree.tokens
-        sees = Tree(tokens, parents).ancestors()  # [n_new, n_new] of bool
-        rows = model.forward(tokens, n_last, **mask_settings(model.model, sees, n_past))
+        larger = with_unread(x[n_past:], tree)  # one tree of all tokens of the pass
+        sees = larger.ancestors()  # [n_new, n_new] of bool
+        rows = model.forward(larger.tokens, n_last, **mask_settings(model.model, sees, n_past))
         if tree.tokens:  # crop(0) would drop the past that some layers keep to go back
             model.cache.crop(-len(tree))  # drops the nodes of the tree
     except BaseException:
@@ -47,19 +40,6 @@ def tree_rows(model, x, tree, n_last):  # -> [n_last, n_vocab]
         raise
     model.ids = x[:]  # a copy, because the caller's list may grow
     return rows
-
-
-def check_tree(model, x, tree, n_last):
-    """Raise ValueError for a wrong n_last or token, or a path beyond the context."""
-    n_rows = 1 + len(tree)
-    if not 1 <= n_last <= n_rows:
-        raise ValueError(f"need 1 <= n_last <= 1 + n_nodes = {n_rows} for a tree, got "
-                         f"n_last = {n_last}")
-    depth = max(map(len, tree.paths()), default=0)
-    longest = model.n_ctx - depth  # for a longer x, x and the longest path would not fit
-    if len(x) > longest:
-        raise ValueError(f"need len(x) <= n_ctx - depth = {longest}, got {len(x)}")
-    check_ids(tree.tokens, model.n_vocab)
 
 
 def mask_settings(peer, sees, n_past):

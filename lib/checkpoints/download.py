@@ -3,19 +3,27 @@
 An interrupted download resumes: a Range header requests the rest (RFC 9110 Sec. 14).
 """
 
+import hashlib
 import os
+import re
 import time
 
 from tqdm import tqdm
 
+from lib.backend.arrays import in_one_line
 from lib.checkpoints.files import errors_name_file
 
 TIMEOUT = 30  # seconds without a byte
 WAITS = (1, 2, 4, 8)  # seconds before each new attempt
+MOST_BYTES = 2**33  # the largest released file has 6.2e9 bytes
+RANGE = re.compile("bytes ([0-9]{1,40})-[0-9]{1,40}/([0-9]{1,40})")  # Content-Range
 
 
-def download(url, path):
-    """Download `url` to `path`; OSError if the server refuses, or stops at every attempt."""
+def download(url, path, sha256=None):
+    """Download `url` to `path`; OSError if the server refuses, stops or sends something else.
+
+    `sha256` is the file's sum, if it is known.
+    """
     # A different process may have been faster.
     if path.exists():
         return
@@ -38,7 +46,19 @@ def download(url, path):
                               f"again to resume, or set GPT2_BASE_URL to a mirror: {error}"
                               ) from None
             time.sleep(wait)
+        except requests.RequestException as error:
+            raise OSError(f"cannot download {url}: {in_one_line(error)}") from None
+    if sha256 and sum_of_file(partial_file) != sha256:
+        partial_file.unlink()
+        raise OSError(f"need the released file from {url}, got one with a different SHA-256, "
+                      "which is removed: run it again, or set GPT2_BASE_URL to a mirror")
     os.replace(partial_file, path)
+
+
+def sum_of_file(path):
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def append_rest(url, partial_file):
@@ -50,37 +70,75 @@ def append_rest(url, partial_file):
     headers = {"Range": f"bytes={n_past}-", "Accept-Encoding": "identity"}
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
         status = response.status_code
-        # 416 means that the file has no such range: the part is of a different file, or already
-        # whole. The next attempt starts without a part.
-        if status == 416:
-            partial_file.unlink(missing_ok=True)
         # 429 means too many requests, and 500 or more an error of the server. For an EOFError
         # `download` tries again.
-        if status in (416, 429) or status >= 500:
+        if status == 429 or status >= 500:
             raise EOFError(f"status {status}")
-        response.raise_for_status()  # an error for every other status from 400 on
-        if "text/html" in response.headers.get("Content-Type", ""):
-            raise OSError(f"need data from {url}, got a web page (a login? a proxy?)")
-        # 206 means a range. Otherwise the server ignores Range and sends the file from its
-        # start.
-        if status != 206:
-            n_past = 0
-        n_total = n_past + int(response.headers.get("Content-Length", 0))
-        write_with_bar(response, partial_file, n_past, n_total)
+        if status != 416:
+            response.raise_for_status()  # an error for every other status from 400 on
+            check_answer(url, response)
+        first, n_total = place_in_file(url, response)
+        # 416 means that the file has no such range: the part is of a different file, or already
+        # whole. The next attempt starts without a part.
+        if first not in (0, n_past):
+            partial_file.unlink(missing_ok=True)
+            raise EOFError(f"status {status} for bytes from {n_past} on, with Content-Range "
+                           f"{response.headers.get('Content-Range')!r:.80}")
+        most = n_total or MOST_BYTES
+        if most > MOST_BYTES:
+            raise OSError(f"need at most {MOST_BYTES} bytes from {url}, got {most}")
+        write_with_bar(response, partial_file, first, n_total, most)
         n_bytes = partial_file.stat().st_size
+        if n_bytes > most:
+            partial_file.unlink()
+            raise OSError(f"need at most {most} bytes from {url}, got more")
         # A connection may be closed early without an error.
         if n_bytes < n_total:
             raise EOFError(f"{n_bytes} of {n_total} bytes")
 
 
-def write_with_bar(response, partial_file, n_past, n_total):
-    """Write a response's bytes after the first n_past bytes of a file; show a progress bar."""
+def check_answer(url, response):
+    """Raise OSError if an answer is not the bytes of a file, or came without encryption."""
+    for hop in (*response.history, response):
+        if url.startswith("https:") and not hop.url.startswith("https:"):
+            raise OSError(f"need https on the whole way to {url}, got a redirect to {hop.url}")
+    if "text/html" in response.headers.get("Content-Type", ""):
+        raise OSError(f"need data from {url}, got a web page (a login? a proxy?)")
+    coding = response.headers.get("Content-Encoding", "identity")
+    if coding != "identity":
+        raise OSError(f"need {url} in Content-Encoding 'identity', got {coding!r:.80}")
+
+
+def place_in_file(url, response):
+    """Return where in the file an answer's bytes begin, and the file's length, 0 if unknown.
+
+    The bytes begin nowhere, at None, if the answer is a range that does not state both.
+    """
+    # 206 means a range. Otherwise the server ignores Range and sends the file from its start.
+    if response.status_code in (206, 416):
+        content_range = response.headers.get("Content-Range", "")
+        stated = response.status_code == 206 and RANGE.fullmatch(content_range)
+        return (int(stated[1]), int(stated[2])) if stated else (None, 0)
+    length = response.headers.get("Content-Length", "0")
+    if not re.fullmatch("[0-9]{1,40}", length):
+        raise OSError(f"need Content-Length to be a whole number in the answer of {url}, got "
+                      f"{length!r:.80}")
+    return 0, int(length)
+
+
+def write_with_bar(response, partial_file, n_past, n_total, most):
+    """Write an answer's bytes after the first n_past bytes of a file, until it exceeds `most`.
+
+    A progress bar shows how many of n_total bytes there are.
+    """
     # The bytes are appended to a part that is there.
     with errors_name_file(partial_file), open(partial_file, "ab" if n_past else "wb") as file:
-        # Without a length from the server n_total is n_past. If this is 0, the bar has no
-        # total. disable=None: no bar outside a terminal.
+        # Without a length from the server the bar has no total. disable=None: no bar outside a
+        # terminal.
         with tqdm(total=n_total or None, initial=n_past, unit="B", unit_scale=True,
                   desc=partial_file.stem, disable=None) as bar:
             for chunk in response.iter_content(2**14):
                 file.write(chunk)
                 bar.update(len(chunk))
+                if file.tell() > most:
+                    break

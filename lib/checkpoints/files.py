@@ -5,11 +5,19 @@ import json
 import os
 
 
+def json_value(data):
+    """Return the value of JSON in bytes or text; ValueError if it is not JSON."""
+    try:
+        return json.loads(data)
+    except RecursionError:  # Python's reader calls itself for each level
+        raise ValueError("it is nested too deeply") from None
+
+
 def read_json(path):
     """Return the JSON object in a file; ValueError if it holds anything else."""
     try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, nested too deeply
+        value = json_value(path.read_bytes())
+    except ValueError as error:  # not JSON, not UTF-8, nested too deeply
         raise ValueError(f"need a JSON object in {path}, got: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"need a JSON object in {path}, got {type(value).__name__}")
@@ -42,7 +50,9 @@ def errors_name_file(path):
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        # An error of the network is an OSError too, without a number; it is not of this file.
+        if error.errno is not None:
+            error.filename = error.filename or str(path)
         raise
 
 

@@ -6,9 +6,12 @@ The package huggingface_hub, which comes with transformers, fetches a snapshot o
 read the snapshot without a network, and do not look for a newer version.
 """
 
+import contextlib
 import re
+from functools import partial
 from pathlib import Path
 
+from lib.backend.arrays import in_one_line
 from lib.checkpoints.files import read_json
 from lib.checkpoints.huggingface import is_model
 
@@ -39,49 +42,26 @@ def fetched_folder(name: str) -> Path:
     ValueError if the model cannot be fetched, or lacks files.
     """
     try:
-        import huggingface_hub  # imported here because a folder does not need it
+        from huggingface_hub import snapshot_download  # here: a folder does not need it
     except ImportError:
         raise ValueError(f"{name!r} is not a folder, and fetching a model of this name from "
                          f"the hub needs huggingface_hub: {INSTALL}") from None
-    snapshot = cached_snapshot(huggingface_hub, name) or fetched_snapshot(huggingface_hub, name)
-    if not is_complete(snapshot):
+    snapshot = partial(snapshot_download, name, allow_patterns=ALLOWED, ignore_patterns=IGNORED)
+    with contextlib.suppress(OSError, ValueError):  # not in the cache, or not a hub's name
+        folder = Path(snapshot(local_files_only=True))
+        if is_complete(folder):
+            return folder
+    try:
+        folder = Path(snapshot())
+    except Exception as error:  # the hub's HTTP library has errors that are not OSErrors
+        # The package explains a lost connection in three sentences; its cause has one.
+        cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
+        raise ValueError(f"{name!r} is not a folder, and the hub's model of this name cannot "
+                         f"be fetched: {in_one_line(cause or error)}") from None
+    if not is_complete(folder):
         raise ValueError(f"the hub's copy of {name!r} lacks config.json or files of "
                          "model*.safetensors (weights in other formats are not read)")
-    return snapshot
-
-
-def cached_snapshot(hub, name: str) -> Path | None:
-    """Return a model's folder in the hub's cache, or None if files are missing there."""
-    try:
-        folder = hub.snapshot_download(name, allow_patterns=ALLOWED, ignore_patterns=IGNORED,
-                                       local_files_only=True)
-    except (OSError, ValueError):  # not in the cache, or not a name that the hub allows
-        return None
-    return Path(folder) if is_complete(Path(folder)) else None
-
-
-def fetched_snapshot(hub, name: str) -> Path:
-    """Fetch a model; ValueError with the reason if it fails. Progress is on standard error."""
-    try:
-        folder = hub.snapshot_download(name, allow_patterns=ALLOWED, ignore_patterns=IGNORED)
-    except Exception as error:  # the hub's HTTP library has errors that are not OSErrors
-        raise ValueError(f"{name!r} is not a folder, and the hub's model of this name cannot "
-                         f"be fetched: {reason_of(error)}") from None
-    return Path(folder)
-
-
-def reason_of(error: Exception) -> str:
-    """Return in a few words why a model could not be fetched."""
-    # The package explains a lost connection in three sentences; the error that caused it has
-    # one.
-    if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # A server's refusal has a first line with only its status and the number of the request.
-    if len(lines) > 1 and hasattr(error, "response"):
-        lines = lines[1:]
-    first_line = lines[0] if lines else ""
-    return f"{type(error).__name__}: {first_line}".removesuffix(".")
+    return folder
 
 
 def is_complete(folder: Path) -> bool:

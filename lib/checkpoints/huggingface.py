@@ -38,9 +38,10 @@ def is_model(folder):
 def folder_model_type(folder):
     """Return the model_type of a folder, or None if there is no config.json that says it."""
     try:
-        return json.loads((Path(folder) / "config.json").read_text("utf-8"))["model_type"]
-    except (OSError, ValueError, TypeError, KeyError):  # TypeError: the argument is not a path
+        model_type = read_json(Path(folder) / "config.json").get("model_type")
+    except (OSError, ValueError, TypeError):  # TypeError: the argument is not a path
         return None
+    return model_type if isinstance(model_type, str) else None
 
 
 def transformers_name(name):

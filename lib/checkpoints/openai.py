@@ -24,6 +24,14 @@ CHECKPOINT = ("checkpoint", "model.ckpt.data-00000-of-00001", "model.ckpt.index"
               "model.ckpt.meta")
 TEXTS = ("encoder.json", "hparams.json", "vocab.bpe")
 PARAMS = "params.safetensors"
+# The published sums of files: https://github.com/openai/tiktoken has those of the vocabulary,
+# which all sizes share. A checkpoint has sums inside, which TensorFlow checks.
+SHA256 = {
+    "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+    "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+    "124M/model.ckpt.data-00000-of-00001":
+        "2060c885360cc0cf41d7a6dbc4d24b5127aae20260c8b5ae521b5a6578407118",
+}
 
 
 def fetch_missing(model_size, folder):
@@ -39,7 +47,21 @@ def fetch_missing(model_size, folder):
     base = os.environ.get("GPT2_BASE_URL", BASE_URL).rstrip("/")
     with folder_lock(folder):  # two processes must not write one file
         for name in missing:
-            download(f"{base}/{model_size}/{name}", folder / name)
+            sha256 = SHA256.get(name) or SHA256.get(f"{model_size}/{name}")
+            download(f"{base}/{model_size}/{name}", folder / name, sha256)
+
+
+@contextlib.contextmanager
+def advice_to_remove(folder):
+    """Add to the ValueErrors of a released size's files that a broken file may be removed."""
+    try:
+        yield
+    except ValueError as error:
+        # A folder of this name without hparams.json is in a different layout.
+        if folder.name not in RELEASED or not (folder / "hparams.json").is_file():
+            raise
+        raise ValueError(f"{error}; remove this file, and the next run makes it again"
+                         ) from None
 
 
 def why_no_model(name, folder, missing):
@@ -108,9 +130,8 @@ def convert_checkpoint(folder, hparams):
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
         # Some of TensorFlow's messages fill a screen.
         first_line = str(error).strip().splitlines()[0][:200]
-        advice = "; remove model.ckpt.* to download it again" if folder.name in RELEASED else ""
-        raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got: "
-                         f"{first_line}{advice}") from None
+        raise ValueError(f"need a whole TensorFlow checkpoint in {folder}/model.ckpt.*, got: "
+                         f"{first_line}") from None
     write_params(folder, cut_params(flat, hparams))
 
 

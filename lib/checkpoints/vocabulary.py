@@ -72,11 +72,7 @@ def read_end_of_text(folder, vocab):
     this id, because transformers writes 50256 by default, whatever the size of the vocabulary
     is.
     """
-    end = None
-    for path in (folder / "config.json", folder / "generation_config.json"):
-        if path.is_file():
-            end = read_json(path).get("eos_token_id", end)
-    ends = end if isinstance(end, list) else [end]  # an id, or a list of ids
+    ends = end_ids(folder / "generation_config.json", end_ids(folder / "config.json"))
     if len(ends) > 1:
         raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}: keep one, and "
                          "pass all of them by --stop")
@@ -84,6 +80,18 @@ def read_end_of_text(folder, vocab):
         if token in ends:
             return symbol
     return "<|endoftext|>"
+
+
+def end_ids(path, default=None):
+    """Return the ids of eos_token_id in a JSON file; `default` if there is no file or entry."""
+    ends = read_json(path).get("eos_token_id", default) if path.is_file() else default
+    if ends is None:  # no token ends a text
+        return []
+    ends = ends if isinstance(ends, list) else [ends]
+    if not all(type(end) is int for end in ends):
+        raise ValueError(f"need eos_token_id to be an id or a list of ids in {path}, got "
+                         f"{ends!r:.80}")
+    return ends
 
 
 def read_merges(path):

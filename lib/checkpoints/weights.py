@@ -15,6 +15,10 @@ import numpy as np
 from lib.backend.arrays import get_backend
 
 WeightOf = Callable[..., Any]  # (name, *shape) -> the weight of this name
+# The sizes and the largest of each, far beyond every known model. All weights are listed before
+# the first is read, and a file of a few bytes must not ask for a list that fills the memory.
+LARGEST_SIZES = {"n_vocab": 10**8, "n_ctx": 10**8, "n_embd": 10**6, "n_head": 10**6,
+                 "n_layer": 10**3}
 
 
 def build_params(hparams: dict[str, int], weight_of: WeightOf) -> dict:
@@ -109,12 +113,12 @@ def random_params(hparams, rng, dtype=np.float32, backend="numpy"):
 
 
 def check_hparams(hparams, path):
-    """Return the sizes of a model; ValueError unless they are positive and fit together."""
-    for name in ("n_vocab", "n_ctx", "n_embd", "n_head", "n_layer"):
+    """Return the sizes of a model; ValueError unless they are in range and fit together."""
+    for name, largest in LARGEST_SIZES.items():
         size = hparams.get(name)
         # `type`, because isinstance(True, int) is true.
-        if type(size) is not int or size < 1:
-            raise ValueError(f"need {name} to be a whole number >= 1 in {path}, "
+        if type(size) is not int or not 1 <= size <= largest:
+            raise ValueError(f"need {name} to be a whole number in 1 .. {largest} in {path}, "
                              f"got {str(size)[:80]}")
     if hparams["n_embd"] % hparams["n_head"]:
         raise ValueError(f"need n_head to divide n_embd in {path}, got {hparams['n_head']} and "

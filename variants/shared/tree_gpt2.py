@@ -33,10 +33,7 @@ class TreeGPT2(GPT2):
     def read(self, ids, n_last):  # -> [n_last, n_embd]
         """Run one pass over a sequence, or over x and every node of a tree."""
         if isinstance(ids, Branches):
-            n_rows = 1 + len(ids.tree)
-            if not 1 <= n_last <= n_rows:
-                raise ValueError(f"need 1 <= n_last <= 1 + n_nodes = {n_rows} for a tree, got "
-                                 f"n_last = {n_last}")
+            check_tree(self, ids.x, ids.tree, n_last)
             return self.read_tree(ids.x, ids.tree)[-n_last:]
         self.keep_path(list(ids))
         return super().read(ids, n_last)
@@ -46,12 +43,6 @@ class TreeGPT2(GPT2):
 
         The last 1 + n_nodes rows are the rows of a tree model: the last row of x is the root's.
         """
-        paths = tree.paths()
-        depth = max(map(len, paths), default=0)
-        longest = self.n_ctx - depth  # so that every path fits
-        if not 1 <= len(x) <= longest:
-            raise ValueError(f"need 1 <= len(x) <= n_ctx - depth = {longest}, got {len(x)}")
-        check_ids(tree.tokens, self.n_vocab)
         self.keep_path(x)
         n_past = self.n_reusable(self.ids, x, 1)
 
@@ -60,7 +51,7 @@ class TreeGPT2(GPT2):
         self.ids = x[:]  # a copy, because the caller's list may grow
 
         nodes_of_path = [np.flatnonzero(row) for row in tree.ancestors()]
-        self.paths = {tuple(path): nodes for path, nodes in zip(paths, nodes_of_path)}
+        self.paths = {tuple(path): nodes for path, nodes in zip(tree.paths(), nodes_of_path)}
         return states
 
     def read_new(self, tree, n_past):  # -> [n_nodes, n_embd]
@@ -92,6 +83,19 @@ class TreeGPT2(GPT2):
             columns = np.asarray(n + paths[accepted], like=self.cache)
             self.cache[:, :, :, n : n + len(accepted)] = self.cache[:, :, :, columns]
             self.ids = ids[: n + len(accepted)]
+
+
+def check_tree(model, x, tree, n_last):
+    """Raise ValueError for a wrong n_last or token, or a path beyond the model's context."""
+    n_rows = 1 + len(tree)
+    if not 1 <= n_last <= n_rows:
+        raise ValueError(f"need 1 <= n_last <= 1 + n_nodes = {n_rows} for a tree, got "
+                         f"n_last = {n_last}")
+    depth = max(map(len, tree.paths()), default=0)
+    longest = model.n_ctx - depth  # for a longer x, x and the longest path would not fit
+    if not 1 <= len(x) <= longest:
+        raise ValueError(f"need 1 <= len(x) <= n_ctx - depth = {longest}, got {len(x)}")
+    check_ids(tree.tokens, model.n_vocab)
 
 
 def with_unread(unread, tree):
