@@ -222,7 +222,8 @@ SETTINGS = [
         "mask-drops", "mask: guesses that it forbids are dropped before the test",
         no_repeat, False, propose=drop_forbidden),
     SettingRule(
-        "mask-whole-rows", "mask: guesses drawn under it, and tested with the draft's whole rows",
+        "mask-whole-rows",
+        "mask: guesses drawn under it, and tested with the draft's whole rows",
         no_repeat, False, propose=draw_under),
     SettingRule(
         "warp-bonus", "sampling setting: the bonus row only",
