@@ -21,6 +21,19 @@ def pytest_configure(config):
             raise pytest.UsageError(f"file or directory not found: {word}")
 
 
+FIRST = [  # files that share a slow import or a memo: PyTorch, the enumerated rules
+    ["test_hub", "test_huggingface", "test_checkpoints", "test_train_pair", "test_eagle",
+     "test_intersection", "test_costs_of_the_door", "test_other_models",
+     "test_transformers_model", "test_transformers_tokenizer"],
+    ["test_rules", "test_oracle", "test_engines"]]
+PLACE = {file: i for i, files in enumerate(FIRST) for file in files}
+
+
+def pytest_collection_modifyitems(items):
+    """Put files side by side that share something: a process of pytest-xdist gets neighbours."""
+    items.sort(key=lambda item: PLACE.get(item.path.stem, len(FIRST)))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def products_compiled():
     """Compile before any test: Numba's compiler draws random names, which a test refuses."""

@@ -60,6 +60,8 @@ SINGLE_SETTINGS = [WARM, dict(temperature=0.4), *WARM_SETTINGS[1:],
 EXACT = [name for name in DECODERS if can_be_exact(name)]
 ALL = [(name, i) for name in EXACT for i in range(len(forms(name)))]
 NOT_GREEDY = [name for name in EXACT if not DECODERS[name].greedy]
+# Decoders with one test, such as verify, differ in their guesses only.
+OF_EACH_TEST = {DECODERS[name].test: name for name in reversed(EXACT)}.values()
 NO_HEADS = [name for name in DECODERS if "heads" not in DECODERS[name].needs]
 
 
@@ -116,7 +118,10 @@ def daily_cases():
             if fits(name, i, sampling):
                 yield name, i, "dense", sampling, N
     for name in EXACT:
-        for pair in ("sparse", "disjoint", "equal", "one ulp away", "sharp"):
+        for pair in ("sparse", "disjoint"):
+            yield name, 0, pair, sampling_of(name), N_NEW
+    for name in OF_EACH_TEST:  # whose divisions may round
+        for pair in ("equal", "one ulp away", "sharp"):
             yield name, 0, pair, sampling_of(name), N_NEW
     for name in NOT_GREEDY:
         yield name, 0, "two left", PENALTY, N_NEW
@@ -360,7 +365,7 @@ def plain_text():
     """Return a prompt of the bundled target, and its greedy text."""
     x = bundled.encoder().encode("The fox looked up at the raven and said")
     target = with_sampling(GPT2(*bundled.weights("tales-large")), **PENALISED)
-    return x, autoregressive_sampling(x, target, 30, np.random.default_rng(0))
+    return x, autoregressive_sampling(x, target, 12, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("name, i", [form for form in ALL if form not in WARM_ONLY])
@@ -370,4 +375,4 @@ def test_greedy_texts_of_the_bundled_pair_are_the_targets(name, i, plain_text):
     pair = (TreeGPT2(*bundled.weights(size)) for size in ("tales-small", "tales-large"))
     models = Models(*pair, PENALISED, MODELS_DIR / "tales-large", COSTS)
     step = build(name, models, forms(name)[i])
-    assert complete(x, step, 30, np.random.default_rng(1)) == plain
+    assert complete(x, step, 12, np.random.default_rng(1)) == plain

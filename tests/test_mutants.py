@@ -1,5 +1,7 @@
 """Run one of tests/mutants.py, and check that the code still has the lines that all replace."""
 
+import pytest
+
 from tests.mutants import MUTANTS, mutated, run
 from tests.pages import file_text
 
@@ -11,6 +13,7 @@ def test_each_mutant_replaces_a_piece_that_occurs_once_and_is_python():
         compile(mutated(text, mutant), mutant.file, "exec")
 
 
+@pytest.mark.weekly
 def test_a_fault_is_seen_and_a_change_of_a_comment_survives(capsys):
     (fault,) = [mutant for mutant in MUTANTS if mutant.fault == "ratio swapped"]
     fault = fault._replace(tests="tests/test_speculative.py -k lossless")

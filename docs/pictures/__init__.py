@@ -5,7 +5,6 @@ palette    the colours, light and dark
 figures    drawing with matplotlib
 record     recorded runs as JSON
 race       race.svg
-roofline   roofline.svg
 wild       wild.svg
 theorem1   theorem1.svg
 easy       easy.svg

@@ -2,8 +2,6 @@
 
     race              both decoders write the same text at their recorded pace
     easy              how far draft and target agree on each token of a story
-    roofline          the time of a pass against its rows, as theory/hardware.py computes it
-    low_acceptance    the acceptance by position with each fault of benchmarks/low_acceptance.py
     wild              how far from the target's distribution public rules are
     theorem1          why accepted and resampled tokens together have the target's distribution
     ladder            the expected tokens per round of two tests, and the bound of a chain
@@ -12,6 +10,7 @@
     speed-pair        the speed-ups that benchmarks/speed.py measured, and the predicted ones
     batch-124M        tokens per second against texts at once, as benchmarks/batch.py measured
     acceptance        acceptance against the temperature, as benchmarks/acceptance.py measured
+    low_acceptance    the acceptance by position with each fault of benchmarks/low_acceptance.py
 
 matplotlib draws theorem1 and all after it: pip install -r requirements/plots.txt
 The other files of docs/img are edited by hand; their dark ones are derived like all others.
@@ -27,7 +26,6 @@ from docs.pictures import (
     ladder,
     low_acceptance,
     race,
-    roofline,
     speed,
     theorem1,
     wild,
@@ -38,8 +36,7 @@ from docs.pictures.palette import darkened
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
 RESULTS = ROOT / "benchmarks" / "results"
-SVG = {"race": race.draw, "roofline": roofline.draw, "wild": wild.draw, "easy": easy.draw,
-       "low_acceptance": low_acceptance.draw}
+SVG = {"race": race.draw, "wild": wild.draw, "easy": easy.draw}
 RECORDED = ("race", "round", "easy")
 PLOTS = {  # {name: (draw, (width, height) in inches of 96 pixels)}
     "theorem1": (theorem1.draw, (NARROW, 5.2)), "ladder": (ladder.draw, (NARROW, 2.9)),
@@ -47,7 +44,8 @@ PLOTS = {  # {name: (draw, (width, height) in inches of 96 pixels)}
     "expected_tokens": (speed.draw_expected_tokens, (NARROW, 4)),
     "speed-pair": (speed.draw_speed, (NARROW, 4)),
     "batch-124M": (speed.draw_batch, (NARROW, 4.2)),
-    "acceptance": (speed.draw_acceptance, (NARROW, 3.8))}
+    "acceptance": (speed.draw_acceptance, (NARROW, 3.8)),
+    "low_acceptance": (low_acceptance.draw, (NARROW, 12))}
 FILES = {"theorem1": "round", "expected_tokens": "speed-pair"}  # {name: file that it shows}
 
 
