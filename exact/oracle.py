@@ -754,50 +754,6 @@ def starts_of(texts, V, m):
     return by_start.sum(axis=-1)
 
 
-def most_tokens(cases):
-    """Return the largest mean tokens per round of a lossless test of one chain. [n_toys]
-
-    The test is lossless in each round, so later rounds do not depend on this one's guesses.
-    Block verification is the best such test (Sun et al., 2024). Given the first t guesses, it
-    accepts all of them with probability share[t]:
-
-        share[0]     = 1
-        share[t + 1] = min(1, share[t] * ratio[t])
-        ratio[t]     = p_target / p_draft of guess t
-
-    A round has one token more than accepted guesses, so its mean is 1 + share[1] + .. +
-    share[K].
-    """
-    each = np.arange(len(cases.weight))
-    share = np.ones(len(each))
-    tokens = np.ones(len(each))  # the last token of each round; the shares are added
-    for t in range(cases.K):
-        guess = cases.guesses[:, t]
-        is_guess = guess >= 0
-        p_target = np.float64(cases.p_target[each, t, guess])
-        # padding, token -1, would read the last column and divide by 0; p_draft is 1 instead,
-        # and the share becomes 0 below
-        p_draft = np.where(is_guess, cases.p_draft[each, t, guess], 1)
-        share = np.minimum(share * p_target / p_draft, 1) * is_guess
-        tokens += share
-    return np.bincount(cases.toy, tokens * cases.weight)
-
-
-def too_many_tokens(cases, written, margin):
-    """Return a list with one line if rounds have more tokens than is lossless, otherwise [].
-
-    The line names the toy with the largest surplus over most_tokens.
-    """
-    n_tokens = (written.tokens >= 0).sum(axis=1)
-    per_round = np.bincount(cases.toy[written.case], n_tokens * written.weight)  # [n_toys]
-    most = most_tokens(cases)
-    toy = int((per_round - most).argmax())
-    if per_round[toy] <= most[toy] + margin:
-        return []
-    return ["more tokens per round than any test of one chain that is lossless in each round: "
-            f"{per_round[toy]:.4g} on a toy where the most is {most[toy]:.4g}"]
-
-
 def likeliest_round(cases, written, toy, start):
     """Return the number of this toy's likeliest round that begins with `start`, or None."""
     has_start = (written.tokens[:, : len(start)] == start).all(axis=1)
@@ -861,11 +817,10 @@ def first_different_length(cases, came, should, differ):
     return None
 
 
-def report_on(cases, differ, margin, method, written, is_enumerated):
+def report_on(cases, differ, method, written, is_enumerated):
     """Return the Report on the rounds.
 
     differ    (came, should) -> for each toy, whether its two distributions differ
-    margin    how much the mean tokens of right rounds can exceed their expectation
     method    in words, how the rounds were chosen
     """
     came, should = distributions(cases, written)
@@ -891,7 +846,6 @@ def report_on(cases, differ, margin, method, written, is_enumerated):
     if not is_wrong[toy]:
         toy = int(is_wrong.argmax())  # the first toy on which they differ
     first_wrong_token, lines = first_fault(cases, came, should, m, toy, written)
-    lines += too_many_tokens(cases, written, margin)
     rule = None
     # a sample's figures are not exact enough to name a rule
     if is_enumerated and cases.has_known_figures:
@@ -967,8 +921,7 @@ def report_of_boxes(verify, cases):
     def differ(came, should):
         return abs(came - should).sum(axis=-1) / 2 > rounding
 
-    margin = 10 * rounding  # tokens are up to K + 1, so their rounding is larger
-    return report_on(cases, differ, margin, method, written, is_enumerated=True)
+    return report_on(cases, differ, method, written, is_enumerated=True)
 
 
 def draw_cases(cases, n_each, rng):
@@ -1024,10 +977,7 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
               "wrong rules")
     weight = np.full(len(case), 1 / n_each)  # the weights of a toy's rounds sum to 1
     written = Written(case, tokens, weight, uniforms if pass_uniforms else None)
-    # A round has 1 to K + 1 tokens. By Hoeffding (1963) Theorem 2 a toy's mean of n_each rounds
-    # exceeds its expectation by this margin with a probability of at most false_alarm / n_toys.
-    margin = cases.K * np.sqrt(np.log(cases.n_toys / false_alarm) / (2 * n_each))
-    return report_on(cases, differ, margin, method, written, is_enumerated=False)
+    return report_on(cases, differ, method, written, is_enumerated=False)
 
 
 def kl(f, p):
