@@ -49,8 +49,8 @@ How it works
     text. Then the distribution of K + 1 tokens is compared with the target's.
 
 Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so the sides of boxes are exact.
-A search found the toys (exact/rules/oracle_rows.py). On these toys each wrong rule in KNOWN is
-seen, and so is each verifier with one wrong line (exact/rules/faults.py).
+On the toys each wrong rule in KNOWN is seen, and so is each verifier with one wrong line
+(exact/rules/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution

@@ -192,31 +192,6 @@ def test_the_toys_have_what_faults_need(V):
         assert (rounded != target / 1000).any(axis=-1).all()
 
 
-def test_a_search_finds_toys():
-    wrong = {(name, K): (WRONG[name], 0.1) for name in [*WRONG][:3] for K in (1, 2)}
-    found, least = oracle_rows.search(V=3, n=2, wrong=wrong, seed=0)
-    (draft_of_toy_1, _), (_, target_of_toy_2) = np.array(found)
-    assert (np.sum(found, axis=-1) == 1000).all() and least > 0
-    assert draft_of_toy_1.max() == 1000 and target_of_toy_2.max() == 975
-
-
-def test_a_rule_that_is_hard_to_see_is_tried_first():
-    """The right rule is not seen: its distance is 0, and a tenth was wanted."""
-    best = WRONG["match with the target's best token, at any temperature"]
-    wrong = {("easy", 1): (best, 0.1), ("hard", 1): (chain, 0.1)}
-    # the call stops at the first quotient below the limit, and moves its key to the front
-    assert oracle_rows.smallest_quotient(TOYS[3], wrong, 3, limit=0.5) < 1e-12
-    assert [*wrong] == [("hard", 1), ("easy", 1)]
-
-
-@pytest.mark.parametrize("words, sentence", [
-    (["--search", "-3"], "need a whole number >= 1, got '-3'"),
-    (["--search", "2", "--V", "2"], "2 is not a choice: choose from 3, 4"),
-    (["--V", "4"], "--V needs --search"), (["--se", "3"], "unrecognized arguments: --se 3")])
-def test_the_search_refuses_bad_flags_in_a_sentence(words, sentence):
-    assert sentence in refusal(oracle_rows.main, *words)
-
-
 # ---- small faults
 
 @pytest.mark.parametrize("n, dtype", [(100, "float64"), (10**5, "float64"), (10**5, "float32")])

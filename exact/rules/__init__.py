@@ -6,6 +6,6 @@ verifiers     the tests, one round at a time
 settings      penalties, masks and stop tokens, and how engines misapply them
 batched       the rules as functions over arrays
 faults        single-line faults of a right verifier over arrays
-oracle_rows   the enumerated figures in exact/oracle.py, and the search for its toys
+oracle_rows   the enumerated figures in exact/oracle.py
 __main__      the command: the tables of docs/wild.md
 """

@@ -1,4 +1,4 @@
-"""Make verifiers with one wrong line, for the tests and for the search of toys.
+"""Make verifiers with one wrong line, for the tests.
 
     RIGHT     the lines of the verifier, a ratio test over arrays as exact/oracle.py calls it
     FAULTS    {line: what is written instead}, by hand

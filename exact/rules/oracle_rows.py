@@ -1,13 +1,9 @@
-"""Enumerate the figures that exact/oracle.py has in KNOWN, or search for its TOYS.
+"""Enumerate the figures that exact/oracle.py has in KNOWN, for its toys.
 
-    python -m exact.rules.oracle_rows                      KNOWN, for the file's toys; seconds
-    python -m exact.rules.oracle_rows --search 50 --V 3    try 50 random pairs of toys; an hour
+    python -m exact.rules.oracle_rows     print them; seconds
 
-KNOWN is computed by exact/law.py from the rules of the register, row by row and on Fractions.
-No code of the oracle is used. A search measures the distances of wrong verifiers on random
-toys: the wrong rules in batched.py and the mutants in faults.py, with 1, 2 and 3 guesses. Each
-distance is divided by the same verifier's distance on the oracle's toys. A pair of toys is as
-good as the smallest of these quotients.
+They are computed by exact/law.py from the rules of the register, row by row and on Fractions.
+No code of the oracle is used.
 """
 
 from fractions import Fraction
@@ -18,7 +14,6 @@ import numpy as np
 from exact import oracle
 from exact.law import completed, law, prefix_law, text_law, total_variation
 from exact.rules.batched import WRONG
-from exact.rules.faults import mutants
 from exact.rules.register import BY_NAME, rule_step
 from exact.toys import best
 from lib.statistics import bisected, coin_divergence, surprise_limit
@@ -27,7 +22,6 @@ from speculative import guess
 
 ERROR = 1e-6  # the probability that a wrong rule is not seen
 NOTHING = -1  # the token before the first token; the row after it is row 1 + NOTHING = 0
-SMALLEST = 1e-9  # a verifier with a smaller distance is exact
 
 
 # ---- KNOWN
@@ -153,166 +147,15 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
     return ceil(rounds_of_start.min())
 
 
-# ---- search
-
-def random_row(V, rng, least=1):
-    """Return thousandths that sum to 1000, each at least `least`."""
-    shares = rng.dirichlet(np.ones(V))
-    n_free = 1000 - V * least  # thousandths to share out
-    row = least + np.floor(shares * n_free).astype(int)
-    # the largest entry gets the thousandths that rounding down has left over
-    row[row.argmax()] += 1000 - row.sum()
-    return row
-
-
-def peaked_row(V, rng, token, rest):
-    """Return a row in which the token has all but `rest` of the thousandths."""
-    others = np.delete(np.arange(V), token)
-    n_others = len(others)
-    # every other token gets 1 of the `rest` thousandths, and a random number of the remaining
-    # ones
-    equal = np.ones(n_others) / n_others
-    row = np.zeros(V, dtype=int)
-    row[others] = 1 + rng.multinomial(rest - n_others, equal)
-    row[token] = 1000 - rest
-    return row
-
-
-def random_toys(V, rng):
-    """Return two toys that show most kinds of faults; each is a pair (draft, target).
-
-    All rows are random, except three rows of each toy. In the first toy the special rows are:
-    one-hot for the draft; equal in both models; and a row with a token that only the target can
-    write. In the second toy they are: nearly equal, and both peaked; a row with a token that
-    only the draft can write; and peaked for the target alone.
-    """
-    toys = []
-    first_toy = ("one-hot", "equal", "target's token")
-    second_toy = ("near", "draft's token", "peak")
-    for kinds in (first_toy, second_toy):
-        draft = np.array([random_row(V, rng, 30) for _ in range(V + 1)])
-        target = np.array([random_row(V, rng, 30) for _ in range(V + 1)])
-        # row 0 follows NOTHING and stays random; each kind changes the row after a different
-        # token
-        for row, kind in zip(1 + rng.permutation(V), kinds):
-            token, other = rng.permutation(V)[:2]
-            if kind == "one-hot":
-                draft[row] = 0
-                draft[row, token] = 1000
-            elif kind == "equal":
-                draft[row] = target[row]
-            elif kind == "target's token":  # the draft cannot write it
-                draft[row, other] += draft[row, token]
-                draft[row, token] = 0
-            elif kind == "draft's token":  # the target cannot write it
-                target[row, other] += target[row, token]
-                target[row, token] = 0
-            elif kind == "near":
-                target[row] = peaked_row(V, rng, token, 60 + rng.integers(20))
-                draft[row] = peaked_row(V, rng, token, 40 + rng.integers(20))
-            else:  # "peak"
-                target[row] = peaked_row(V, rng, token, 25)
-        toys.append((draft.tolist(), target.tolist()))
-    return tuple(toys)
-
-
-def distance_on(toys, verify, V, K):
-    """Return the distance that oracle.check finds on these toys; 1 if it has no verdict."""
-    own_toys = oracle.TOYS
-    oracle.TOYS = {V: toys}  # the argument `rows` of `check` could hold one toy only
-    try:
-        cases = oracle.Cases(K, V, "float64", np.asarray, padding=False, rows=None)
-        report = oracle.report_of_boxes(verify, cases)  # without FINE_TOYS
-    except Exception:  # a fault may raise anything
-        return 1.0
-    finally:
-        oracle.TOYS = own_toys
-    return 1.0 if report is None or report.exact is None else report.distance
-
-
-def refused_verifiers(V):
-    """Return {(name, K): (verify, distance)} of the verifiers to be seen on new toys.
-
-    They are wrong with K guesses, and the oracle measures their distance on its own toys.
-    """
-    wrong = {}
-    for name, verify in (WRONG | mutants()).items():
-        for K in (1, 2, 3):
-            distance = distance_on(oracle.TOYS[V], verify, V, K)
-            # below SMALLEST it is right with K guesses; 1 means that it was refused
-            if SMALLEST < distance < 1:
-                wrong[name, K] = verify, distance
-    return wrong
-
-
-def smallest_quotient(toys, wrong, V, limit):
-    """Return the smallest quotient of two distances: on these toys / on the oracle's toys.
-
-    Stop at a quotient below the limit, because these toys are then not the best ones. The
-    verifier with this quotient moves to the front of `wrong`, so that the next call tries the
-    verifiers that are hardest to see first.
-    """
-    least = np.inf
-    for key in list(wrong):
-        verify, own_distance = wrong[key]
-        _, K = key
-        least = min(least, distance_on(toys, verify, V, K) / own_distance)
-        if least < limit:
-            # a dict keeps its order: it is filled again, with this key first
-            rest = dict(wrong)
-            wrong.clear()
-            wrong[key] = rest.pop(key)
-            wrong.update(rest)
-            break
-    return least
-
-
-def search(V, n, wrong=None, seed=1):
-    """Return the best of n random pairs of toys, and its smallest quotient."""
-    rng = np.random.default_rng(seed)
-    if wrong is None:
-        wrong = refused_verifiers(V)
-    best_toys = None
-    best_quotient = 0.0
-    for _ in range(n):
-        toys = random_toys(V, rng)
-        quotient = smallest_quotient(toys, wrong, V, limit=best_quotient)
-        if best_toys is None or quotient > best_quotient:
-            best_toys = toys
-            best_quotient = quotient
-    return best_toys, best_quotient
-
-
 # ---- the command
-
-def natural(text):
-    """Return the number in a text; ValueError unless it is a whole number >= 1."""
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise ValueError(f"need a whole number >= 1, got {text!r}")
-    return number
-
 
 @command("exact.rules.oracle_rows")
 def main(argv=None):
-    """Print KNOWN, or the best toys of a search."""
+    """Print KNOWN."""
     parser = Parser("python -m exact.rules.oracle_rows", description=__doc__.split("\n")[0])
-    parser.add_argument("--search", type=natural, metavar="N",
-                        help="try N random pairs of toys")
-    parser.add_argument("--V", type=int, choices=[*oracle.TOYS],
-                        help="size of the vocabulary of these toys (default: 3)")
-    args = parser.parse_args(argv)
-    if args.V and not args.search:
-        parser.error("--V needs --search")
-    if args.search:
-        V = args.V or 3
-        toys, quotient = search(V, args.search)
-        print(f"    {V}: {toys},")
-        print("smallest distance, as a part of the distance on the oracle's toys: "
-              f"{quotient:.4f}")
-    else:
-        lines = [known_line(name, figures) for name, figures in known().items()]
-        print("\n".join(lines))
+    parser.parse_args(argv)
+    lines = [known_line(name, figures) for name, figures in known().items()]
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":
