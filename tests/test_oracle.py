@@ -55,10 +55,10 @@ def test_every_wrong_rule_is_seen_and_named(name, K, dtype):
     assert len(before) == position
     if name == PRODUCTS:
         assert report.rule is None and "sampled rounds" in str(report)
-        assert report.distance == pytest.approx(max(KNOWN[name][:2]), abs=0.02)
+        assert report.distance == pytest.approx(max(KNOWN[name][:-1]), abs=0.02)
     else:
         assert report.rule == name and f"\nthe same figures as: {name}\n" in str(report)
-        assert report.distance == pytest.approx(max(KNOWN[name][:2]), abs=2e-6)
+        assert report.distance == pytest.approx(max(KNOWN[name][:-1]), abs=2e-6)
 
 
 @pytest.mark.parametrize("K, V, dtype", [(1, 3, "float32"), (2, 3, "float64"), (1, 4, "float64")])
@@ -159,7 +159,7 @@ def test_known_is_enumerated_from_the_rules_on_the_toys_of_the_file():
 
 def test_no_two_wrong_rules_have_the_same_figures():
     for one, other in combinations(KNOWN.values(), 2):
-        assert max(abs(np.subtract(one[:3], other[:3]))) > 100 * oracle.TOLERANCE
+        assert max(abs(np.subtract(one, other))) > 100 * oracle.TOLERANCE
 
 
 def test_every_known_rule_is_far_from_the_target_on_one_toy():
@@ -495,25 +495,16 @@ def test_alarms_are_as_rare_as_stated_and_not_impossible():
     assert 0 < alarms <= 600
 
 
-@pytest.mark.parametrize("name", [name for name, (*_, n) in KNOWN.items() if n < 13_000])
-def test_a_rule_is_seen_with_the_rounds_that_it_needs(name):
-    """A rule is not seen with a probability below 1e-6."""
-    verify = with_own_numbers(WRONG[name], seed=2)
-    report = check_by_sampling(verify, n=KNOWN[name][-1])
+def test_sampling_sees_a_wrong_rule():
+    verify = with_own_numbers(WRONG["ratio test, then a draw from the target"], seed=2)
+    report = check_by_sampling(verify)
     assert report.exact is False and "uniforms" not in str(report)
-
-
-def test_the_rounds_needed_are_not_far_from_enough():
-    """A tenth of them do not show the rule."""
-    verify = with_own_numbers(WRONG["match, then a fresh draw"], seed=3)
-    report = check_by_sampling(verify, n=KNOWN["match, then a fresh draw"][-1] // 10)
-    assert report.exact is None and str(report).startswith("no fault seen: ")
 
 
 def test_sampling_shows_the_distance_and_tokens_of_the_exact_check():
     verify = with_own_numbers(WRONG["accept if p_target >= p_draft"], seed=4)
     report = check_by_sampling(verify, n=50_000)
-    *distances, tokens, _ = KNOWN["accept if p_target >= p_draft"]
+    *distances, tokens = KNOWN["accept if p_target >= p_draft"]
     assert report.distance == pytest.approx(max(distances), abs=0.02)
     assert report.tokens_per_round == pytest.approx(tokens, abs=0.05)
 
