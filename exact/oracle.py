@@ -50,7 +50,7 @@ How it works
 
 Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so the sides of boxes are exact.
 On the toys each wrong rule in KNOWN is seen, and so is each verifier with one wrong line
-(exact/rules/faults.py).
+(tests/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution

@@ -5,7 +5,7 @@ import pytest
 
 from exact import oracle
 from exact.oracle import check
-from exact.rules.faults import FAULTS, RIGHT, mutants, verifier
+from tests.faults import FAULTS, RIGHT, mutants, verifier
 
 MUTANTS = {name.split(" -> ")[1]: verify for name, verify in mutants().items()}
 
@@ -125,8 +125,8 @@ CLASSES = {  # wrong mutants of each kind that the oracle's toys were chosen for
         "rows = top_p(p_target[:, :K], 0.99)", "target_row = top_p(p_target[each, n], 0.99)",
         "q = at(top_p(p_draft, 0.95), guesses)"],
     "half precision": [
-        "rows = p_target[:, :K].astype(np.float16)", "rows = bfloat16(p_target[:, :K])",
-        "draft_row = drafts[each, n].astype(np.float16)", "q = at(in_8_bits(p_draft), guesses)"],
+        "rows = (p_target[:, :K]).astype(np.float16)", "rows = bfloat16(p_target[:, :K])",
+        "draft_row = (drafts[each, n]).astype(np.float16)", "q = in_8_bits(at(p_draft, guesses))"],
     "a batch of one row": [
         "n = accepted.cumprod(axis=1).sum(axis=1) * (B > 1)",
         "n = accepted.cumprod(axis=1).squeeze().sum(axis=-1)"],
