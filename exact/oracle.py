@@ -219,7 +219,6 @@ class Report(NamedTuple):
     first_wrong_token: tuple | None = None  # (its position, the tokens before it, the token)
     rule: str | None = None  # the wrong rule in KNOWN with the same figures
     tokens_per_round: float | None = None  # mean over the toys
-    texts: np.ndarray | None = None  # [n_toys, V ** (K + 1)], distributions of K + 1 tokens
 
     def __str__(self):
         return self.text
@@ -833,7 +832,7 @@ def report_on(cases, differ, method, written, is_enumerated):
         # a sample without a fault does not prove that there is none
         exact = True if is_enumerated else None
         verdict = "exact" if exact else "no fault seen"
-        return Report(exact, distance, f"{verdict}: {summary}", None, None, per_round, came)
+        return Report(exact, distance, f"{verdict}: {summary}", None, None, per_round)
 
     m, is_wrong = difference
     # starts of m tokens may agree on the toy with the largest distance
@@ -850,7 +849,7 @@ def report_on(cases, differ, method, written, is_enumerated):
     if is_enumerated and cases.dtype == "float64" and distance < rounding_of_float32:
         lines.append('within float32 rounding: for a verifier in float32 say dtype="float32"')
     text = "\n".join([f"NOT exact: {summary}", *lines, f"({ORIGIN})"])
-    return Report(False, distance, text, first_wrong_token, rule, per_round, came)
+    return Report(False, distance, text, first_wrong_token, rule, per_round)
 
 
 def not_checked(refused, cases):
