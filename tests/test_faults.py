@@ -169,14 +169,6 @@ def test_a_fault_that_begins_at_an_extreme_value_is_seen_on_the_fine_toys_alone(
         assert report.exact is False and report.rule is None
 
 
-@pytest.mark.parametrize("V", oracle.FINE_TOYS)
-def test_no_probability_of_the_fine_toys_is_a_decimal_of_few_digits(V):
-    """The sum of a row is prime and no factor of 10, and no whole number in it is 0."""
-    rows = np.array(oracle.FINE_TOYS[V])
-    assert (rows.sum(axis=-1) == 9973).all() and (rows > 0).all()
-    assert all(9973 % factor for factor in range(2, 100))
-
-
 @pytest.mark.parametrize("V, dtype", [(4, "float64"), (3, "float32")])
 def test_half_precision_is_seen_in_every_type_and_vocabulary(V, dtype):
     assert called_exact(CLASSES["half precision"], 1, V, dtype) == set()

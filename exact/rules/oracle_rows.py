@@ -1,12 +1,13 @@
-"""Enumerate the figures that exact/oracle.py has in KNOWN, for its toys.
+"""Write the figures of wrong rules, KNOWN, into exact/oracle.py.
 
-    python -m exact.rules.oracle_rows     print them; seconds
+    python -m exact.rules.oracle_rows     seconds
 
-They are computed by exact/law.py from the rules of the register, row by row and on Fractions.
-No code of the oracle is used.
+The figures are computed by exact/law.py from the rules of the register, row by row and on
+Fractions. The oracle's toys are used, but none of its code.
 """
 
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 
@@ -23,15 +24,13 @@ NOTHING = -1  # the token before the first token; the row after it is row 1 + NO
 
 # ---- KNOWN
 
-def model_of(thousandths):
-    """Return the model with the given rows, in thousandths: row 0 follows the text [NOTHING].
+def model_of(numbers_of_rows):
+    """Return the model with the given rows, divided by their sums: row 0 follows [NOTHING].
 
     Row 1 + token follows every text that ends in this token.
     """
-    def fractions(numbers):
-        return np.array([Fraction(number, 1000) for number in numbers], dtype=object)
-
-    rows = [fractions(row) for row in thousandths]
+    rows = [np.array([Fraction(number, sum(numbers)) for number in numbers], dtype=object)
+            for numbers in numbers_of_rows]
 
     def rows_after(ids, n_last=1):
         # row 1 + NOTHING is row 0
@@ -73,7 +72,12 @@ def known_figures(name, V=3, K=3):
     return *distances, round(sum(lengths) / len(lengths), 6)
 
 
-def known_line(name, figures):
+def known():
+    """Return {rule: its figures} for K = V = 3."""
+    return {name: known_figures(name) for name in WRONG}
+
+
+def line_of(name, figures):
     """Return the line of KNOWN as it is in the oracle's file; a long line is two lines."""
     # repr writes single quotes around a name with double quotes in it
     words = repr(name) if '"' in name else f'"{name}"'
@@ -83,20 +87,30 @@ def known_line(name, figures):
     return f"    {words}:\n        {figures},"
 
 
-def known():
-    """Return {rule: its figures} for K = V = 3."""
-    return {name: known_figures(name) for name in WRONG}
+def with_known(text):
+    """Return the text of the oracle's file, with the lines of KNOWN computed again."""
+    before, start, rest = text.partition("KNOWN = {  # written by exact/rules/oracle_rows.py\n")
+    _, end, after = rest.partition("}\n# end of KNOWN\n")
+    assert start and end, f"no KNOWN in {oracle.__file__}"
+    lines = [line_of(name, figures) for name, figures in known().items()]
+    return "".join([before, start, "\n".join(lines), "\n", end, after])
 
 
 # ---- the command
 
 @command("exact.rules.oracle_rows")
 def main(argv=None):
-    """Print KNOWN."""
+    """Write KNOWN, or say that it is up to date."""
     parser = Parser("python -m exact.rules.oracle_rows", description=__doc__.split("\n")[0])
     parser.parse_args(argv)
-    lines = [known_line(name, figures) for name, figures in known().items()]
-    print("\n".join(lines))
+    path = Path(oracle.__file__)
+    text = path.read_text("utf-8")
+    new_text = with_known(text)
+    if new_text == text:
+        print("KNOWN is up to date")
+        return
+    path.write_text(new_text, "utf-8")
+    print(f"wrote KNOWN into {path}")
 
 
 if __name__ == "__main__":
