@@ -7,8 +7,7 @@ This file needs only NumPy and can be copied.
     report = check(verify)      verify(guesses, p_draft, p_target, uniforms) -> tokens
     assert report.exact, report
 
-A call has B rounds, one per row of its arrays. A round has K guesses. A token is
-one of 0 .. V - 1.
+A call has B rounds, one per row of its arrays, with K guesses each. Tokens are 0 .. V - 1.
 
     guesses    [B, K]            tokens, drawn from p_draft
     p_draft    [B, K, V]         row t: the distribution that guess t was drawn from
@@ -39,18 +38,18 @@ p_draft, p is p_target and u is uniforms:
 
 How it works
  1. A toy is a small draft and a small target. The verifier is called with every path of K
-    guesses that the draft of a toy in TOYS can write. If it is right on these toys, a toy of
-    FINE_TOYS follows, whose probabilities have many digits and extreme values.
+    guesses that the draft of a toy in TOYS can write.
  2. The answer to one path changes only where a uniform crosses a threshold. Bisection finds the
     thresholds. They cut the cube of all uniforms into boxes on which the answer is constant.
- 3. One call per box shows which tokens the box gives. The volume of the box is the probability
-    that a round with this path is in the box.
+    Random points are tried in all boxes. A point with a different answer cuts its box.
+ 3. The volume of a box is the probability that a round with this path is in the box.
  4. A round may write fewer than K + 1 tokens. Draws from the target's rows complete such a
     text. Then the distribution of K + 1 tokens is compared with the target's.
+ 5. A verdict needs new random points, which all agree with their boxes.
 
 Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so the sides of boxes are exact.
-A search found the toys (exact/rules/oracle_rows.py). On these toys each wrong rule in KNOWN is
-seen, and so is each verifier with one wrong line (exact/rules/faults.py).
+On the toys each wrong rule in KNOWN is seen, and so is each verifier with one wrong line
+(tests/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution
@@ -102,104 +101,131 @@ ORIGIN = "exact/oracle.py of speculative-decoding-numpy 1.0"
 # {dtype: (bits of a uniform, largest distance from the target that is rounding)}
 DTYPES = {"float32": (24, 1e-6), "float64": (52, 1e-12)}
 CHUNK = 1 << 16  # rows per call of the verifier
+MOST_PATHS = 1000  # paths of guesses per toy
 
-# Limits of the search for boxes. If more boxes are needed, the verifier is sampled instead.
-MOST_BOXES = 12  # boxes per case that one step may cut; rules with thresholds need 4
-MOST_CUTS = 64  # steps that may cut boxes; rules with thresholds need 13
-# points that are tried in a box beside its low corner, to see whether the answer changes. A
-# walk leads from the corner to each of them (walks_in).
-SAMPLES = 1 << 6
+# Limits of the search for boxes. If more are needed, the verifier is sampled instead.
+MOST_BOXES = 1 << 15  # boxes of all cases; rules with thresholds need 13,630 for K = 6
+PER_CASE = 128  # boxes of a case in the mean; rules with thresholds need 10
+MOST_TRIES = 10  # times that random points are tried in all boxes
 
-# Rows that are called a second time, because an answer must not depend on the rest of the
-# batch.
-REPEATED = 1 << 13  # rows that are called again in a different order
-ALONE = 16  # rows that are called again in a batch of one row
+SAMPLES = 1 << 5  # points that are tried in a box when it is cut out
+POINTS = CHUNK  # points that must agree with all boxes of an exact verifier
+MOST_POINTS = 1 << 18  # points that may be tried to confirm that a verifier is not exact
+FALSE_ALARM = 1e-9  # the largest probability that they confirm it although it is exact
 
-# With fewer guesses a text is too short to reach all rows of a toy from its row 0, so toys_for
-# begins at the other rows too.
-WITH_ONE_START = 3
+# Rows are called a second time, because an answer must not depend on the rest of the batch.
+REPEATED = 1 << 10  # rows before the search; the random points are called again after it
+ALONE = 16  # rows in batches of one row; also in batches of two rows, of four and of eight
+
+# With fewer guesses a text does not reach all rows of a toy from its row 0 (toys_for).
+ONE_START_FROM = 3
 
 # Limits of a program
 LINES = 1 << 10  # lines that are given at a time
 SECONDS = 10.0  # time for the start and LINES lines
 LONGEST = 1 << 12  # characters of an answer that are read at a time
 
-# {V: two toys}. A toy is (draft, target). Each model has V + 1 rows of thousandths: row 0
-# follows no token, row 1 follows token 0, row 2 follows token 1, and so on. Every row of a
-# target has a probability that no half-precision number equals.
+# {V: toys}. A toy is (draft, target). Each model has V + 1 rows of whole numbers, which are
+# divided by their sum: row 0 follows no token, row 1 follows token 0, and so on. Each row of a
+# target has a probability that no half-precision number equals, unless the row is one-hot.
+#  - Toy 0 has a token that only the target can write, and an equal row of both models.
+#  - Toy 1 has a token that only the draft can write.
+#  - Toy 2 has the sum 9973, so no decimal number of few digits equals a probability. It has
+#    probabilities above .99 and below .001, ratios above .99 and below .001, nearly equal rows,
+#    a residual with little mass, and a residual with a small entry.
+#  - Toy 3 has a ratio above 20, and a greedy target after each token. Toys 0, 1 and 3 have
+#    one-hot rows of the draft.
 TOYS = {
-    3: (([[440, 200, 360], [0, 0, 1000], [700, 300, 0], [250, 311, 439]],
+    3: (([[440, 200, 360], [0, 0, 1], [700, 300, 0], [250, 311, 439]],
          [[250, 330, 420], [63, 437, 500], [310, 250, 440], [250, 311, 439]]),
-        ([[230, 500, 270], [950, 6, 44], [300, 500, 200], [600, 370, 30]],
-         [[410, 300, 290], [931, 25, 44], [370, 0, 630], [975, 24, 1]])),
-    4: (([[420, 130, 260, 190], [0, 0, 1000, 0], [500, 170, 0, 330], [250, 311, 170, 269],
+        ([[230, 500, 270], [0, 1, 0], [300, 500, 200], [600, 370, 30]],
+         [[410, 300, 290], [931, 25, 44], [370, 0, 630], [1, 0, 0]]),
+        ([[6993, 1971, 1009], [9932, 34, 7], [8, 5995, 3970], [2118, 4334, 3521]],
+         [[3113, 5829, 1031], [9925, 41, 7], [3, 3, 9967], [1453, 5005, 3515]]),
+        ([[10, 690, 300], [190, 380, 430], [0, 1, 0], [1, 0, 0]],
+         [[390, 310, 300], [0, 0, 1], [0, 1, 0], [0, 1, 0]])),
+    4: (([[420, 130, 260, 190], [0, 0, 1, 0], [500, 170, 0, 330], [250, 311, 170, 269],
           [120, 430, 260, 190]],
          [[190, 290, 230, 290], [63, 290, 437, 210], [210, 250, 330, 210], [250, 311, 170, 269],
           [340, 90, 330, 240]]),
-        ([[150, 370, 230, 250], [950, 6, 31, 13], [270, 410, 120, 200], [530, 340, 30, 100],
-          [90, 260, 210, 440]],
-         [[330, 210, 310, 150], [931, 21, 31, 17], [330, 0, 450, 220], [11, 975, 3, 11],
-          [300, 170, 390, 140]])),
-}
-
-# {V: one more toy}, for verifiers that are right on TOYS. Its rows are whole numbers that are
-# divided by their sum, 9973, so no decimal number of few digits equals a probability. Its rows
-# show faults that begin at an extreme value: a probability above .99 or below .001, a ratio
-# below .001 or above .99, a residual with little mass, or a residual with a small entry.
-FINE_TOYS = {
-    3: (([[6993, 1971, 1009], [9932, 34, 7], [8, 5995, 3970], [2118, 4334, 3521]],
-         [[3113, 5829, 1031], [9925, 41, 7], [3, 3, 9967], [1453, 5005, 3515]]),),
-    4: (([[6993, 1471, 1009, 500], [9932, 24, 10, 7], [8, 5995, 3470, 500],
+        ([[150, 370, 230, 250], [0, 1, 0, 0], [270, 410, 120, 200], [530, 340, 30, 100],
+          [0, 0, 0, 1]],
+         [[330, 210, 310, 150], [931, 21, 31, 17], [330, 0, 450, 220], [1, 0, 0, 0],
+          [300, 170, 390, 140]]),
+        ([[6993, 1471, 1009, 500], [9932, 24, 10, 7], [8, 5995, 3470, 500],
           [2118, 4334, 2521, 1000], [3001, 2999, 1987, 1986]],
          [[3113, 5329, 1031, 500], [9925, 31, 9, 8], [3, 3, 9467, 500],
-          [1453, 5005, 2515, 1000], [1999, 3989, 1990, 1995]]),),
+          [1453, 5005, 2515, 1000], [1999, 3989, 1990, 1995]]),
+        ([[10, 490, 200, 300], [190, 280, 430, 100], [0, 1, 0, 0], [1, 0, 0, 0],
+          [160, 240, 470, 130]],
+         [[390, 210, 200, 200], [0, 0, 1, 0], [0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])),
 }
 
-# {wrong rule: its figures for V = K = 3}. The figures are the total variation from the target
-# on the first toy and on the second toy, the mean tokens per round, and the number of rounds
-# after which check_by_sampling sees the rule with a probability above 1 - 1e-6.
-KNOWN = {
-    "match with the target's best token, at any temperature": (0.58, 0.59, 1.621747, 66),
-    '"q = 1"; argmax guesses, accepted from p_target = .5 on':
-        (0.229218, 0.070673, 2.476723, 2282),
-    "match or the ratio test, then the residual": (0.164274, 0.063483, 3.096067, 4570),
-    "accept if p_target >= p_draft, then a draw from the target":
-        (0.14, 0.150925, 1.883201, 2326),
-    "accept with p_target / its maximum, then a draw from the target":
-        (0.298586, 0.129805, 2.826788, 1806),
-    "accept if p_target >= half its maximum, then a draw from the target":
-        (0.496588, 0.200759, 3.597238, 572),
-    "block verification, the last product of ratios not capped":
-        (0.053675, 0.013948, 2.954381, 44170),
-    "block verification, the products of ratios capped only at a new maximum":
-        (0.395289, 0.390542, 3.536113, 572),
-    "the first guess is not tested": (0.19, 0.2, 3.235087, 1852),
-    "accept with p_target / its maximum, then the residual":
-        (0.251219, 0.111819, 2.826788, 2506),
-    "accept if p_target >= p_draft": (0.35029, 0.423306, 1.883201, 426),
-    '"q = 1"; argmax guesses, always rejected': (0.068428, 0.068966, 1.0, 12996),
-    "ratio test, .01 added to p_draft and to the residual": (0.00832, 0.01425, 2.816582, 58030),
-    "traversal, divided by what the draft has left": (0.248174, 0.044478, 3.015177, 678),
-    "ratio test with the target's next row": (0.245879, 0.3, 1.914579, 1100),
-    "ratio test, then a draw from the target": (0.184879, 0.100388, 2.853157, 4716),
-    "ratio test, then the target without the guess": (0.075614, 0.098063, 2.853157, 11866),
-    "ratio test, then the softmax of max(p_target - p_draft, 0)":
-        (0.17357, 0.162804, 2.853157, 2592),
-    "ratio test, then a draw from the next row": (0.192633, 0.158446, 2.853157, 1154),
-    "match, then a fresh draw": (0.060032, 0.05322, 1.565483, 22542),
-    "ratio test; the bonus token is the target's best token":
-        (0.244795, 0.035234, 2.853157, 8240),
-    "bonus token from the last guess's row": (0.045215, 0.007833, 2.853157, 24690),
-    "one uniform for a test and its replacement": (0.099124, 0.03, 2.853157, 10474),
-    "one uniform for all tests of a round": (0.1316, 0.00688, 2.969897, 2662),
-    "drop a low-confidence guess; drawn, ratio test": (0.14, 0.15, 1.364937, 3244),
-    "the number of guesses that pays best; ratio test": (0.18495, 0.0, 2.472789, 2878),
+# {wrong rule: its figures for V = K = 3}: the total variation from the target on each toy, and
+# the mean tokens per round
+KNOWN = {  # written by exact/rules/oracle_rows.py
+    "greedy-match: match with the target's best token, at any temperature":
+        (0.58, 0.59, 0.415522, 0.61, 1.285554),
+    'half-threshold: "q = 1"; argmax guesses, accepted from p_target = .5 on':
+        (0.229218, 0.074306, 0.156232, 0.172061, 2.407006),
+    "match-or-ratio: match or the ratio test, then the residual":
+        (0.164274, 0.068055, 0.122651, 0.1178, 2.748475),
+    "hard-ratio-draw: accept if p_target >= p_draft, then a draw from the target":
+        (0.14, 0.15, 0.098867, 0.207, 1.63187),
+    "over-best-draw: accept with p_target / its maximum, then a draw from the target":
+        (0.298586, 0.135582, 0.192045, 0.3038, 2.612206),
+    "half-best-draw: accept if p_target >= half its maximum, then a draw from the target":
+        (0.496588, 0.2, 0.423284, 0.38, 3.322379),
+    "first-untested: the first guess is not tested": (0.19, 0.2, 0.38905, 0.38, 3.205261),
+    "last-uncapped: block verification, the last product of ratios not capped":
+        (0.053675, 0.0077, 0.005912, 0.0, 2.497793),
+    "capped-at-maxima: block verification, the products of ratios capped only at a new maximum":
+        (0.395289, 0.61675, 0.514999, 0.6857, 3.337636),
+    "over-best: accept with p_target / its maximum, then the residual":
+        (0.251219, 0.092686, 0.08809, 0.238462, 2.612206),
+    "hard-ratio: accept if p_target >= p_draft": (0.35029, 0.3033, 0.36166, 0.31, 1.63187),
+    'always-rejected: "q = 1"; argmax guesses, always rejected':
+        (0.068428, 0.068966, 0.128457, 0.172061, 1.0),
+    "epsilon: ratio test, .01 added to p_draft and to the residual":
+        (0.00832, 0.018079, 0.011243, 0.011095, 2.418654),
+    "drafts-rest: traversal, divided by what the draft has left":
+        (0.248174, 0.051694, 0.008143, 0.0, 2.540896),
+    "next-rows: ratio test with the target's next row":
+        (0.245879, 0.3, 0.585344, 0.68, 2.444635),
+    "target-draw: ratio test, then a draw from the target":
+        (0.184879, 0.101156, 0.159453, 0.2318, 2.452506),
+    "without-guess: ratio test, then the target without the guess":
+        (0.075614, 0.097437, 0.056348, 0.165217, 2.452506),
+    "softmax-residual: ratio test, then the softmax of max(p_target - p_draft, 0)":
+        (0.17357, 0.308498, 0.284019, 0.241767, 2.452506),
+    "next-row-draw: ratio test, then a draw from the next row":
+        (0.192633, 0.352471, 0.395945, 0.6881, 2.452506),
+    "argmax-bonus: ratio test; the bonus token is the target's best token":
+        (0.244795, 0.004934, 0.030837, 0.0, 2.452506),
+    "match-redraw: match, then a fresh draw":
+        (0.060032, 0.055333, 0.112231, 0.118482, 1.626422),
+    "last-row-bonus: bonus token from the last guess's row":
+        (0.045215, 0.007911, 0.059311, 0.0, 2.452506),
+    "one-uniform-twice: one uniform for a test and its replacement":
+        (0.099124, 0.030102, 0.00177, 0.0, 2.452506),
+    "one-uniform: one uniform for all tests of a round":
+        (0.1316, 0.0015, 0.000528, 0.0, 2.509718),
+    "drop-ratio: drop a low-confidence guess; drawn, ratio test":
+        (0.14, 0.15, 0.094917, 0.207, 1.647951),
+    "plan-ratio: the number of guesses that pays best; ratio test":
+        (0.18495, 0.0, 0.0, 0.0, 2.262322),
 }
-# figures that differ by less are called equal; the number of rounds is not compared
+# end of KNOWN
+# figures that differ by less are called equal
 TOLERANCE = 3e-6
 
 DEPENDS = ("a row's tokens depend on more than its arguments: on other rows, on earlier calls, "
            "or on random numbers drawn inside (then use check_by_sampling, or --sampling)")
+
+NOT_KNOWN = ("not known: the distance is so small that it may come from intervals of uniforms "
+             "that no point has met")
+ROUNDS_ALONE = ("rounds are judged one by one: random numbers that repeat in later rounds or "
+                "requests are not seen")
 
 # {form of a verifier's result: what the report says of it}
 READ_FORMS = {
@@ -226,7 +252,7 @@ class Report(NamedTuple):
     first_wrong_token: tuple | None = None  # (its position, the tokens before it, the token)
     rule: str | None = None  # the wrong rule in KNOWN with the same figures
     tokens_per_round: float | None = None  # mean over the toys
-    texts: np.ndarray | None = None  # [n_toys, V ** (K + 1)], distributions of K + 1 tokens
+    is_checked: bool = True  # False if the verifier was refused
 
     def __str__(self):
         return self.text
@@ -245,26 +271,20 @@ def whole_number(name, value, least):
     return number
 
 
-def toys_for(K, V, toys_of):
+def toys_for(K, V):
     """Return the drafts and the targets of toys as arrays. [n_toys, V + 1, V] each
 
-    A text of few tokens reaches few rows of a toy. So for K below WITH_ONE_START each toy is
+    A text of few tokens reaches few rows of a toy. So for K below ONE_START_FROM each toy is
     used V + 1 times, and each time a different one of its rows is row 0.
     """
-    if V not in toys_of:
-        raise ValueError(f"need V in {[*toys_of]} (or, in Python, your own rows=), got {V}")
-    toys = np.array(toys_of[V])  # [n_toys, 2, V + 1, V]; the axis of 2 is draft, target
+    if V not in TOYS:
+        raise ValueError(f"need V in {[*TOYS]} (or, in Python, your own rows=), got {V}")
+    toys = np.array(TOYS[V])  # [n_toys, 2, V + 1, V]; the axis of 2 is draft, target
     toys = toys / toys.sum(axis=-1, keepdims=True)
-    if K < WITH_ONE_START:
-        starts = []
-        for first in range(V + 1):
-            # row 0 is replaced by row `first`, and the rows after tokens stay
-            rows = [first, *range(1, V + 1)]
-            starts.append(toys[:, :, rows])
-        toys = np.concatenate(starts)  # [(V + 1) n_toys, 2, V + 1, V]
-    drafts = toys[:, 0]
-    targets = toys[:, 1]
-    return drafts, targets
+    n_starts = V + 1 if K < ONE_START_FROM else 1
+    # row 0 is replaced by row `first`, and the rows after tokens stay
+    toys = np.concatenate([toys[:, :, [first, *range(1, V + 1)]] for first in range(n_starts)])
+    return toys[:, 0], toys[:, 1]
 
 
 def toy_of_rows(rows):
@@ -282,10 +302,7 @@ def toy_of_rows(rows):
                          f"got a row with sum {sums.ravel().tolist()}")
     # sums are accepted to within 1e-9, but a verdict in float64 needs 1e-12
     models /= sums[..., None]
-    # slices instead of numbers, so that both keep an axis for their one toy: [1, V + 1, V]
-    draft = models[:1]
-    target = models[1:]
-    return draft, target
+    return models[:1], models[1:]  # slices keep an axis for their one toy: [1, V + 1, V]
 
 
 def paths_of_guesses(K, V, padding):
@@ -303,20 +320,6 @@ def paths_of_guesses(K, V, padding):
     return np.array(paths)
 
 
-def probabilities_of_paths(paths, p_draft):
-    """Return the probability that each toy's draft writes each path. [n_toys, n]
-
-    paths      [n, K], with -1 as padding
-    p_draft    [n_toys, n, K, V], row t of a path: the distribution of its guess t
-    """
-    is_guess = paths >= 0
-    # padding reads the probability of token 0, which is then replaced by 1
-    tokens = np.where(is_guess, paths, 0)
-    index = tokens[None, :, :, None]  # [1, n, K, 1]: one token for each row, on every toy
-    of_guesses = np.take_along_axis(p_draft, index, axis=-1)[..., 0]  # [n_toys, n, K]
-    return np.where(is_guess, of_guesses, 1).prod(axis=-1)
-
-
 class Cases:
     """Hold all inputs but the uniforms. A case is a toy and a path of guesses.
 
@@ -327,8 +330,8 @@ class Cases:
     p_target    [n_cases, K + 1, V]
     """
 
-    def __init__(self, K, V, dtype, asarray, padding, rows, earlier=None):
-        """Hold the cases of TOYS, of own `rows`, or of FINE_TOYS after `earlier` Cases."""
+    def __init__(self, K, V, dtype, asarray, padding, rows):
+        """Hold the cases of TOYS, or of own `rows`."""
         if dtype not in DTYPES:
             raise ValueError(f"need dtype of {[*DTYPES]}, got {dtype!r}")
         if not callable(asarray):
@@ -337,27 +340,22 @@ class Cases:
             raise ValueError(f"need padding=True or padding=False, got {padding!r}")
         self.K = whole_number("K", K, 1)
         if rows is None:
-            draft, target = toys_for(K, whole_number("V", V, 2), FINE_TOYS if earlier else TOYS)
+            draft, target = toys_for(K, whole_number("V", V, 2))
         else:
             draft, target = toy_of_rows(rows)
         self.target = target  # [n_toys, V + 1, V]
         self.n_toys, _, self.V = target.shape
+        # 2^10 is too many already, so no larger power is computed
+        if self.V ** min(self.K, 10) > MOST_PATHS:
+            raise ValueError(f"need V ** K <= {MOST_PATHS:,}, because every path of guesses is "
+                             f"tried, got {self.V} ** {self.K}")
         self.dtype = dtype
         self.asarray = asarray
         self.padding = padding
-        has_toys_of_known = rows is None and earlier is None
-        self.has_known_figures = has_toys_of_known and (K, V) == (3, 3) and not padding
+        self.has_known_figures = rows is None and (K, V) == (3, 3) and not padding
         # the form of the verifier's results, a key of READ_FORMS
         self.form = None
-        # counts of calls of the verifier, for `where`
-        self.n_calls = 0
-        self.n_earlier = 0  # rows of all calls before the last call
-        self.n_last = 0  # rows of the last call
-        if earlier:  # the calls with these cases follow the earlier ones
-            self.form = earlier.form
-            self.n_calls = earlier.n_calls
-            self.n_earlier = earlier.n_earlier
-            self.n_last = earlier.n_last
+        self.n_answered = 0  # rows of all earlier calls, for the place of a refusal
         self.make_cases(draft)
 
     def make_cases(self, draft):
@@ -371,9 +369,13 @@ class Cases:
         p_draft = draft[:, row_of_guess]  # [n_toys, n, K, V]
         p_target = self.target[:, row]  # [n_toys, n, K + 1, V]
 
+        # a path's weight is the product of its guesses' probabilities; padding, which reads
+        # token 0 for -1, has the factor 1
+        p_draft[:, ~is_guess] = 1
+        tokens = np.maximum(paths, 0)[None, :, :, None]  # [1, n, K, 1]: for every toy
+        weight = np.take_along_axis(p_draft, tokens, axis=-1).prod(axis=(2, 3))  # [n_toys, n]
         # with padding a path has one of K + 1 lengths, which share a toy's weight equally
-        n_lengths = self.K + 1 if self.padding else 1
-        weight = probabilities_of_paths(paths, p_draft) / n_lengths  # [n_toys, n]
+        weight /= self.K + 1 if self.padding else 1
 
         # the rows of padding are zeros; the target's row 1 + t follows guess t
         p_draft[:, ~is_guess] = 0
@@ -391,29 +393,25 @@ class Cases:
     def call(self, verify, case, uniforms):
         """Return the tokens that the verifier writes for these cases. [B, K + 1]"""
         if len(case) > CHUNK:
-            tokens = []
-            for start in range(0, len(case), CHUNK):
-                rows = slice(start, start + CHUNK)
-                tokens.append(self.call(verify, case[rows], uniforms[rows]))
+            parts = [slice(start, start + CHUNK) for start in range(0, len(case), CHUNK)]
+            tokens = [self.call(verify, case[rows], uniforms[rows]) for rows in parts]
             return np.concatenate(tokens)
         guesses = self.guesses[case]
         uniforms = uniforms.astype(self.dtype)
         arrays = guesses, self.p_draft[case], self.p_target[case], uniforms
-        self.n_calls += 1
-        self.n_earlier += self.n_last
-        self.n_last = len(case)
         result = verify(*map(self.asarray, arrays))
-        tokens = self.read(result)
+        tokens = self.read(result, len(case))
         self.check_tokens(tokens, guesses, uniforms)
+        self.n_answered += len(case)
         return tokens
 
-    def read(self, result):
+    def read(self, result, B):
         """Return the tokens of a result in any form, then -1. [B, K + 1]"""
-        form = "tuple" if isinstance(result, tuple) else form_of_tokens(result)
+        kinds = {"tuple": tuple, "lists": list, "array": object}  # an array is anything else
+        form = next(form for form, kind in kinds.items() if isinstance(result, kind))
         if self.form not in (None, form):
             raise Refused(f"need results of one form, got {form} after {self.form}")
         self.form = form
-        B = self.n_last
         if form != "tuple":
             return array_of(result, B, self.K)
         if len(result) != 2:
@@ -424,13 +422,6 @@ class Cases:
             raise Refused(f"need n_accepted of shape [B] = {[B]}, whole numbers, "
                           f"got {n_accepted.dtype} of shape {[*n_accepted.shape]}")
         return tokens_before_padding(tokens, n_accepted)
-
-    def where(self, row):
-        """Return the place of a refusal, for a reader who counts calls and lines from 1."""
-        if row is None:
-            return f"call {self.n_calls}"
-        line = 1 + row
-        return f"call {self.n_calls}, line {line} of it, line {self.n_earlier + line} of all"
 
     def check_tokens(self, tokens, guesses, uniforms):
         """Raise Refused unless each row has 1 .. k + 1 tokens for k guesses, then -1."""
@@ -469,14 +460,9 @@ def on_host(numbers):
         raise Refused("need whole numbers as tokens, got lists") from None
 
 
-def form_of_tokens(tokens):
-    """Return "lists" for a list, and "array" for anything else."""
-    return "lists" if isinstance(tokens, list) else "array"
-
-
 def array_of(tokens, B, K):
     """Return an array or lists of tokens as an array; raise Refused unless it is [B, K + 1]."""
-    if form_of_tokens(tokens) == "lists":
+    if isinstance(tokens, list):
         return array_of_lists(tokens, B, K)
     tokens = on_host(tokens)
     if tokens.shape != (B, K + 1) or tokens.dtype.kind != "i":
@@ -520,79 +506,167 @@ def tokens_before_padding(tokens, n_accepted):
 #
 # A box is all points between its low corner and its high corner, which both belong to the box.
 # Its axes are the uniforms of a round. A coordinate is a uniform as a whole number, from 0 to
-# `top`. The caller gives answer(case [n], points [n, n_axes]) -> tokens [n, ..].
+# `top`.
 
-def walks_in(low, high, rng, n_samples):
-    """Return the points of n_samples walks in each box. [n_axes + 1, n_walks, n_axes]
+class Boxes(NamedTuple):
+    """Hold n boxes, each with the answer at its low corner."""
 
-    A walk begins at the low corner and ends at a goal. Step a moves along axis a only: a walk
-    to the goal (5, 7) has the points (0, 0), (5, 0) and (5, 7). The goal of a box's first walk
-    is the high corner, and all other goals are random points of the box.
+    case: np.ndarray  # [n]
+    low: np.ndarray  # [n, n_axes]
+    high: np.ndarray  # [n, n_axes]
+    tokens: np.ndarray  # [n, ..]
 
-    Walk i of box b is walk number i * n_boxes + b.
+    def only(self, index):
+        """Return the boxes with these numbers."""
+        return Boxes(*(array[index] for array in self))
+
+    def without(self, index):
+        """Return all other boxes."""
+        return Boxes(*(np.delete(array, index, axis=0) for array in self))
+
+
+def joined(*parts):
+    """Return all boxes of several Boxes as one."""
+    return Boxes(*map(np.concatenate, zip(*parts)))
+
+
+def points_at_thresholds(boxes, box, rng):
+    """Return a random point in each of the boxes with these numbers. [len(box), n_axes]
+
+    A threshold of one box is often also a threshold in a different box, where it is the end of
+    an interval that is too short to be met by chance. So half of the coordinates are those of
+    corners of random boxes, unless these corners are outside.
     """
-    n_boxes, n_axes = low.shape
-    starts = np.tile(low, (n_samples, 1))  # [n_walks, n_axes]
-    high_corners = np.tile(high, (n_samples, 1))
-    goals = rng.integers(starts, high_corners, endpoint=True)
-    goals[:n_boxes] = high  # the first n_boxes walks are walk 0 of each box
-    points = [starts]
-    for a in range(n_axes):
-        # all coordinates stay, except the one on axis a
-        after_step = points[-1].copy()
-        after_step[:, a] = goals[:, a]
-        points.append(after_step)
-    return np.stack(points)
+    points = rng.integers(boxes.low[box], boxes.high[box], endpoint=True)
+    for a in range(points.shape[1]):
+        low = boxes.low[:, a]
+        high = boxes.high[:, a]
+        ends = np.concatenate([low[low > low.min()], high[high < high.max()]])
+        if len(ends) == 0:
+            continue
+        other = rng.choice(ends, len(box))
+        is_inside = (low[box] <= other) & (other <= high[box])
+        is_chosen = rng.integers(2, size=len(box)) == 1
+        points[:, a] = np.where(is_inside & is_chosen, other, points[:, a])
+    return points
 
 
-def first_changes(answer, case, low, high, rng, n_samples):
+def contradictions(boxes, box, points, tokens):
+    """Return the numbers of boxes with different answers, and the first point with one in each.
+
+    box       [n], the number of each point's box
+    tokens    [n, ..], the answers at the points
+    """
+    different = np.flatnonzero((tokens != boxes.tokens[box]).any(axis=1))
+    wrong_boxes, first = np.unique(box[different], return_index=True)
+    return wrong_boxes, points[different[first]]
+
+
+class Search:
+    """Find the boxes on which answers are constant.
+
+    answer           (case [n], points [n, n_axes]) -> tokens [n, ..]
+    n_samples        points that are tried in each box
+    has_intervals    whether a box had a different answer inside than at both corners
+    """
+
+    def __init__(self, answer, rng, n_samples):
+        self.answer = answer
+        self.rng = rng
+        self.n_samples = n_samples
+        self.has_intervals = False
+
+    def cubes(self, n_cases, n_axes, top):
+        """Return one box for each case, with all its uniforms."""
+        case = np.arange(n_cases)
+        low = np.zeros((n_cases, n_axes), dtype=np.int64)
+        return Boxes(case, low, np.full_like(low, top), self.answer(case, low))
+
+    def find(self, boxes):
+        """Return boxes, cut until their answers seem constant; None if there are too many."""
+        most = min(MOST_BOXES, PER_CASE * (1 + boxes.case.max()))
+        n_before = 0
+        while n_before < len(boxes.case):  # until all boxes are searched without a cut
+            n_before = len(boxes.case)
+            constant = []
+            while len(boxes.case):
+                box = np.tile(np.arange(len(boxes.case)), self.n_samples)
+                points = points_at_thresholds(boxes, box, self.rng)
+                points[:len(boxes.case)] = boxes.high  # the first point of each box
+                tokens = self.answer(boxes.case[box], points)
+                cut, goals = contradictions(boxes, box, points, tokens)
+                constant.append(boxes.without(cut))
+                boxes = self.halves(boxes.only(cut), goals)
+                if sum(len(each.case) for each in [*constant, boxes]) > most:
+                    return None
+            boxes = joined(*constant)
+        return boxes
+
+    def halves(self, boxes, goals):
+        """Return each box cut in two, where the answer changes before the goal."""
+        if len(goals) == 0:
+            return boxes
+        self.has_intervals |= (goals != boxes.high).any()
+        axis, coordinate = change_on_the_way(self.answer, boxes, goals)
+        each = np.arange(len(axis))
+        # the lower half ends just before the change, and the upper half begins at the change
+        high = boxes.high.copy()
+        high[each, axis] = coordinate - 1
+        low = boxes.low.copy()
+        low[each, axis] = coordinate
+        tokens = self.answer(boxes.case, low)
+        return joined(boxes._replace(high=high), boxes._replace(low=low, tokens=tokens))
+
+    def tried(self, boxes, weight, n):
+        """Return these boxes if n random points agree with them; otherwise cut them, or None.
+
+        A point is in a box with a probability in proportion to the box's weight.
+        """
+        box = self.rng.choice(len(weight), n, p=weight / weight.sum())
+        points = self.rng.integers(boxes.low[box], boxes.high[box], endpoint=True)
+        case = boxes.case[box]
+        tokens = self.answer(case, points)
+        cut, goals = contradictions(boxes, box, points, tokens)
+        if len(cut) == 0:
+            call_again(self.answer, case, points, tokens, self.rng)
+            return boxes
+        return self.find(joined(boxes.without(cut), self.halves(boxes.only(cut), goals)))
+
+
+def change_on_the_way(answer, boxes, goals):
     """Return for each box the axis on which its answer changes, and the coordinate there.
 
-    The axis is -1 if no walk in the box shows a change. Otherwise the first walk that shows a
-    change is taken, and the first change on this walk.
+    A walk leads from the low corner to the goal, where the answer is different. Step a moves
+    along axis a only: a walk from (0, 0) to (5, 7) has the points (0, 0), (5, 0) and (5, 7).
+    The first step that changes the answer decides the axis.
     """
-    n_boxes = len(case)
-    points = walks_in(low, high, rng, n_samples)  # [n_axes + 1, n_walks, n_axes]
-    case_of_walk = np.tile(case, n_samples)
-    # the answers at all points, [n_axes + 1, n_walks, ..]
-    tokens = np.stack([answer(case_of_walk, point_of_walk) for point_of_walk in points])
-    # is_change[a, w]: step a of walk w changes the answer
-    is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n_walks]
-
-    # has_change[i, b]: walk i of box b has a change, because its number is i * n_boxes + b
-    has_change = is_change.any(axis=0).reshape(n_samples, n_boxes)
-    # the box's first walk with a change, or its walk 0; argmax of booleans is the first True
-    first_walk = has_change.argmax(axis=0)
-    box = np.arange(n_boxes)
-    walk = first_walk * n_boxes + box  # the number of this walk
-
-    # the first step of this walk that changes the answer; step a moves along axis a
-    changes_on_walk = is_change[:, walk]  # [n_axes, n_boxes]
-    axis = np.where(changes_on_walk.any(axis=0), changes_on_walk.argmax(axis=0), -1)
-
-    coordinate = np.zeros(n_boxes, dtype=np.int64)
-    changing = np.flatnonzero(axis >= 0)  # the boxes with a change
-    if len(changing):
-        # step a of a walk leads from its point number a to its point number a + 1
-        axis_of_change = axis[changing]
-        walk_of_change = walk[changing]
-        before = points[axis_of_change, walk_of_change]
-        old = tokens[axis_of_change, walk_of_change]  # the answer at the point before the step
-        after = points[axis_of_change + 1, walk_of_change]
-        coordinate[changing] = coordinate_of_change(
-            answer, case[changing], before, old, axis_of_change, after)
-    return axis, coordinate
+    walk = [boxes.low]
+    for a in range(goals.shape[1]):
+        after_step = walk[-1].copy()
+        after_step[:, a] = goals[:, a]
+        walk.append(after_step)
+    # [n_axes + 1, n, ..]: the answers at all points of the walks
+    tokens = np.stack([answer(boxes.case, points) for points in walk])
+    is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n]
+    if not is_change.any(axis=0).all():  # the answer at a goal is no longer different
+        raise Refused(DEPENDS)
+    axis = is_change.argmax(axis=0)
+    each = np.arange(len(axis))
+    # step a leads from point a to point a + 1
+    before = np.stack(walk)[axis, each]
+    old = tokens[axis, each]
+    return axis, coordinate_of_change(answer, boxes.case, before, old, axis, goals[each, axis])
 
 
-def coordinate_of_change(answer, case, before, old, axis, after):
+def coordinate_of_change(answer, case, before, old, axis, above):
     """Return for each of n steps a coordinate at which the answer changes from `old`.
 
-    A step moves along its axis from the point `before` to the point `after`. The answer is
-    `old` at `before`, and a different one at `after`.
+    A step moves along its axis, from the point `before` to the coordinate `above`. The answer
+    is `old` at `before`, and a different one at the end of the step.
 
-    case, axis       [n]
-    before, after    [n, n_axes]
-    old              [n, ..]
+    case, axis, above    [n]
+    before               [n, n_axes]
+    old                  [n, ..]
     """
     each = np.arange(len(case))
     point = before.copy()  # the coordinate on the axis is overwritten
@@ -604,73 +678,30 @@ def coordinate_of_change(answer, case, before, old, axis, after):
 
     # bisection, in all steps at once: the answer is old at `below`, and not old at `above`
     below = before[each, axis]
-    above = after[each, axis]
     while (above - below > 1).any():
         middle = (below + above) // 2
         is_old_there = is_old(middle)
         below = np.where(is_old_there, middle, below)
         above = np.where(is_old_there, above, middle)
 
-    # a step of length 0 cannot change an answer that depends on its arguments alone
-    if (below >= above).any():
-        raise Refused(DEPENDS)
-    # both sides are called again, because the answers so far came in batches with other rows
-    if not is_old(above - 1).all() or is_old(above).any():
+    # both sides are called again, because the answers so far came in batches with other rows; a
+    # step of length 0 cannot change an answer that depends on its arguments alone
+    if (below >= above).any() or not is_old(above - 1).all() or is_old(above).any():
         raise Refused(DEPENDS)
     return above
 
 
-def find_boxes(answer, n_cases, n_axes, top, rng, n_samples=SAMPLES):
-    """Return all boxes on which the answer is constant, or None if there are too many.
+def call_again(answer, case, points, tokens, rng):
+    """Raise Refused unless the answers are the same in other batches.
 
-    The boxes are three arrays: their cases [n], low corners and high corners [n, n_axes]. A
-    case starts as one box with all its uniforms. A box is cut in two where its answer changes.
+    The rows are called in a random order and in batches of 1, 2, 4, 8, .. rows, because a fault
+    may begin at a row of the batch or depend on its size. Small batches are repeated.
     """
-    done = []  # (case, low, high) of the constant boxes, step by step
-    case = np.arange(n_cases)
-    low = np.zeros((n_cases, n_axes), dtype=np.int64)
-    high = np.full((n_cases, n_axes), top)
-    while len(case):  # until every box is constant
-        axis, coordinate = first_changes(answer, case, low, high, rng, n_samples)
-        is_cut = axis >= 0
-        done.append((case[~is_cut], low[~is_cut], high[~is_cut]))
-        if is_cut.sum() > MOST_BOXES * n_cases or len(done) > MOST_CUTS:
-            return None
-
-        # box i is cut into a lower half, now box i, and an upper half, now box n + i
-        axis = axis[is_cut]
-        coordinate = coordinate[is_cut]
-        n = len(axis)
-        lower = np.arange(n)
-        upper = n + lower
-        case = np.tile(case[is_cut], 2)
-        low = np.tile(low[is_cut], (2, 1))
-        high = np.tile(high[is_cut], (2, 1))
-        # the lower half ends just before the change, and the upper half begins at the change
-        high[lower, axis] = coordinate - 1
-        low[upper, axis] = coordinate
-
-    cases, lows, highs = zip(*done)
-    return np.concatenate(cases), np.concatenate(lows), np.concatenate(highs)
-
-
-def repeated(answer, case, points, rng):
-    """Return the answers; raise Refused if a row's answer differs in a different batch."""
-    tokens = answer(case, points)
-
-    # the same rows in a random order: row i of the shuffled batch is row order[i]
     order = rng.permutation(len(case))
-    shuffled = answer(case[order], points[order])
-    is_same = (shuffled == tokens[order]).all()
-
-    # a few rows once more, each in a batch of one row
-    few = order[:ALONE]
-    alone = np.concatenate([answer(case[[i]], points[[i]]) for i in few])
-    is_same_alone = (alone == tokens[few]).all()
-
-    if not (is_same and is_same_alone):
-        raise Refused(DEPENDS)
-    return tokens
+    sizes = [2**i for i in range(16) for _ in range(max(1, ALONE >> i))]
+    for rows in filter(len, np.split(order, np.cumsum(sizes))):  # without empty batches
+        if (answer(case[rows], points[rows]) != tokens[rows]).any():
+            raise Refused(DEPENDS)
 
 
 # ---- the verdict
@@ -703,17 +734,6 @@ def weight_per_text(toy, texts, weight, n_toys, V):
     return weights.reshape(n_toys, n_possible)
 
 
-def with_next_token(texts, rows):
-    """Return the distribution of texts with one more token, drawn from rows. [n_toys, n V]
-
-    texts    [n_toys, n], a distribution in the order of weight_per_text
-    rows     [n_toys, n, V], the distribution of the token after each text
-    """
-    longer = texts[..., None] * rows  # [n_toys, n, V]
-    # text number i and token j make text number i V + j, the place of [i, j] in a flat array
-    return longer.reshape(len(texts), -1)
-
-
 def distributions(cases, written):
     """Return the distributions of K + 1 tokens that came, and those that should have come.
 
@@ -733,70 +753,30 @@ def distributions(cases, written):
     should = np.ones((n_toys, 1))
     row_after = cases.target[:, :1]  # [n_toys, n_texts, V]: the target's row after each text
     for m in range(1, cases.K + 2):
-        # rounds that wrote fewer than m tokens: the target's row gives token number m
-        completed = with_next_token(came, row_after)
+        # rounds that wrote fewer than m tokens: the target's row gives token number m. Text i
+        # and token j make text number i V + j, the place of [i, j] in a flat array
+        completed = (came[..., None] * row_after).reshape(n_toys, -1)
         # rounds that wrote exactly m tokens
         is_whole = n_tokens == m
         whole = weight_per_text(toy[is_whole], written.tokens[is_whole, :m],
                                 written.weight[is_whole], n_toys, V)
         came = completed + whole
-        should = with_next_token(should, row_after)
+        should = (should[..., None] * row_after).reshape(n_toys, -1)
         # text number i ends with token i % V; row 1 + token of a model follows this token
         last_token = np.arange(V**m) % V
         row_after = cases.target[:, 1 + last_token]
     return came, should
 
 
+def distances_of(came, should):
+    """Return the total variation between the distributions of each toy. [n_toys]"""
+    return abs(came - should).sum(axis=-1) / 2
+
+
 def starts_of(texts, V, m):
     """Return the distribution of the first m tokens of texts. [.., V ** m]"""
     # texts with the same first m tokens have consecutive numbers, so they form a row
-    other_axes = texts.shape[:-1]
-    by_start = texts.reshape(*other_axes, V**m, -1)
-    return by_start.sum(axis=-1)
-
-
-def most_tokens(cases):
-    """Return the largest mean tokens per round of a lossless test of one chain. [n_toys]
-
-    The test is lossless in each round, so later rounds do not depend on this one's guesses.
-    Block verification is the best such test (Sun et al., 2024). Given the first t guesses, it
-    accepts all of them with probability share[t]:
-
-        share[0]     = 1
-        share[t + 1] = min(1, share[t] * ratio[t])
-        ratio[t]     = p_target / p_draft of guess t
-
-    A round has one token more than accepted guesses, so its mean is 1 + share[1] + .. +
-    share[K].
-    """
-    each = np.arange(len(cases.weight))
-    share = np.ones(len(each))
-    tokens = np.ones(len(each))  # the last token of each round; the shares are added
-    for t in range(cases.K):
-        guess = cases.guesses[:, t]
-        is_guess = guess >= 0
-        p_target = np.float64(cases.p_target[each, t, guess])
-        # padding, token -1, would read the last column and divide by 0; p_draft is 1 instead,
-        # and the share becomes 0 below
-        p_draft = np.where(is_guess, cases.p_draft[each, t, guess], 1)
-        share = np.minimum(share * p_target / p_draft, 1) * is_guess
-        tokens += share
-    return np.bincount(cases.toy, tokens * cases.weight)
-
-
-def too_many_tokens(cases, written, margin):
-    """Return a list with one line if rounds have more tokens than is lossless, otherwise [].
-
-    The line names the toy with the largest surplus over most_tokens.
-    """
-    n_tokens = (written.tokens >= 0).sum(axis=1)
-    per_round = np.bincount(cases.toy[written.case], n_tokens * written.weight)  # [n_toys]
-    most = most_tokens(cases)
-    toy = int((per_round - most).argmax())
-    if per_round[toy] <= most[toy] + margin:
-        return []
-    return ["more tokens per round than any test of one chain that is lossless in each round: "
-            f"{per_round[toy]:.4g} on a toy where the most is {most[toy]:.4g}"]
+    return texts.reshape(*texts.shape[:-1], V**m, -1).sum(axis=-1)
 
 
 def likeliest_round(cases, written, toy, start):
@@ -845,14 +825,6 @@ def first_fault(cases, came, should, m, toy, written):
     return (position, before, token), lines
 
 
-def known_rule(distances, per_round):
-    """Return the name of the rule with these figures, or None."""
-    for name, figures in KNOWN.items():
-        if np.allclose(figures[:3], (*distances, per_round), rtol=0, atol=TOLERANCE):
-            return name
-    return None
-
-
 def first_different_length(cases, came, should, differ):
     """Return the least m for which starts of m tokens differ, and on which toys; or None."""
     for m in range(1, cases.K + 2):
@@ -862,15 +834,14 @@ def first_different_length(cases, came, should, differ):
     return None
 
 
-def report_on(cases, differ, margin, method, written, is_enumerated):
+def report_on(cases, differ, method, written, is_enumerated):
     """Return the Report on the rounds.
 
     differ    (came, should) -> for each toy, whether its two distributions differ
-    margin    how much the mean tokens of right rounds can exceed their expectation
     method    in words, how the rounds were chosen
     """
     came, should = distributions(cases, written)
-    distances = abs(came - should).sum(axis=-1) / 2  # [n_toys]
+    distances = distances_of(came, should)
     toy = int(distances.argmax())
     distance = float(distances[toy])
     n_tokens = (written.tokens >= 0).sum(axis=1)
@@ -885,31 +856,36 @@ def report_on(cases, differ, margin, method, written, is_enumerated):
         # a sample without a fault does not prove that there is none
         exact = True if is_enumerated else None
         verdict = "exact" if exact else "no fault seen"
-        return Report(exact, distance, f"{verdict}: {summary}", None, None, per_round, came)
+        text = f"{verdict}: {summary}"
+        if written.uniforms is None:
+            text += f"\n{ROUNDS_ALONE}"
+        return Report(exact, distance, text, None, None, per_round)
 
     m, is_wrong = difference
     # starts of m tokens may agree on the toy with the largest distance
     if not is_wrong[toy]:
         toy = int(is_wrong.argmax())  # the first toy on which they differ
     first_wrong_token, lines = first_fault(cases, came, should, m, toy, written)
-    lines += too_many_tokens(cases, written, margin)
     rule = None
     # a sample's figures are not exact enough to name a rule
     if is_enumerated and cases.has_known_figures:
-        rule = known_rule(distances, per_round)
-    if rule:
-        lines.append(f"the same figures as: {rule}")
+        for name, figures in KNOWN.items():
+            if np.allclose(figures, (*distances, per_round), rtol=0, atol=TOLERANCE):
+                rule = name
+                lines.append(f"the same figures as: {rule}")
     _, rounding_of_float32 = DTYPES["float32"]
     if is_enumerated and cases.dtype == "float64" and distance < rounding_of_float32:
         lines.append('within float32 rounding: for a verifier in float32 say dtype="float32"')
     text = "\n".join([f"NOT exact: {summary}", *lines, f"({ORIGIN})"])
-    return Report(False, distance, text, first_wrong_token, rule, per_round, came)
+    return Report(False, distance, text, first_wrong_token, rule, per_round)
 
 
 def not_checked(refused, cases):
     """Return the Report on what cannot be judged."""
-    place = cases.where(refused.row)
-    return Report(None, np.nan, f"not checked: {refused} ({place}; {ORIGIN})")
+    # for a reader who counts lines from 1
+    place = "" if refused.row is None else f"line {cases.n_answered + refused.row + 1}; "
+    text = f"not checked: {refused} ({place}{ORIGIN})"
+    return Report(None, np.nan, text, is_checked=False)
 
 
 def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, rows=None):
@@ -921,16 +897,53 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     rows      your toy instead of TOYS: (draft, target), [V + 1, V] each; a row sums to 1
     """
     arguments = K, V, dtype, asarray, padding, rows
-    cases = Cases(*arguments)
-    report = report_of_boxes(verify, cases)
-    if report and report.exact and rows is None:
-        fine_report = report_of_boxes(verify, Cases(*arguments, earlier=cases))
-        # a right verifier is reported with the figures of TOYS
-        if not (fine_report and fine_report.exact):
-            report = fine_report
+    report = report_of_boxes(verify, Cases(*arguments))
     if report is None:  # too many boxes: it does more than compare uniforms with thresholds
         return check_by_sampling(verify, 100_000, *arguments, pass_uniforms=True)
     return report
+
+
+def rounds_in(boxes, cases):
+    """Return one round for each box."""
+    bits, _ = DTYPES[cases.dtype]
+    # a case's weight is divided among its boxes by their volumes
+    volume = ((boxes.high - boxes.low + 1) / 2.0**bits).prod(axis=1)
+    middle = (boxes.low + boxes.high) / 2 / 2.0**bits
+    return Written(boxes.case, boxes.tokens, cases.weight[boxes.case] * volume, middle)
+
+
+def trusted_boxes(answer, cases, rng):
+    """Return boxes that random points agree with, and whether a distance from them is certain.
+
+    None instead of boxes if there are too many, or if points contradict them again and again.
+
+    If a right verifier seems to have a distance d from the target on a toy, its answers differ
+    from its boxes on at least a part d of this toy's points. So n points all agree with a
+    probability of at most (1 - d)^n <= exp(-n d), and in any of MOST_TRIES tries with a
+    probability of at most FALSE_ALARM for n_needed points.
+    """
+    bits, rounding = DTYPES[cases.dtype]
+    search = Search(answer, rng, SAMPLES)
+    boxes = search.find(search.cubes(len(cases.weight), cases.K + 1, 2**bits - 1))
+    for _ in range(MOST_TRIES):
+        if boxes is None:
+            break
+        rounds = rounds_in(boxes, cases)
+        distances = distances_of(*distributions(cases, rounds))
+        toy = distances.argmax()
+        if distances[toy] <= rounding:
+            after = search.tried(boxes, rounds.weight, POINTS)
+            is_certain = True
+        else:
+            n_needed = int(np.log(MOST_TRIES / FALSE_ALARM) / distances[toy]) + 1
+            # answers without intervals cannot hide one
+            is_certain = n_needed <= MOST_POINTS or not search.has_intervals
+            weight = rounds.weight * (cases.toy[boxes.case] == toy)
+            after = search.tried(boxes, weight, min(n_needed, MOST_POINTS))
+        if after is boxes:
+            return boxes, is_certain
+        boxes = after
+    return None, False
 
 
 def report_of_boxes(verify, cases):
@@ -947,29 +960,24 @@ def report_of_boxes(verify, cases):
         # the first calls: if answers depend on the batch, no threshold can be found
         case = rng.integers(n_cases, size=REPEATED)
         points = rng.integers(2**bits, size=(REPEATED, cases.K + 1))
-        repeated(answer, case, points, rng)
-        boxes = find_boxes(answer, n_cases, cases.K + 1, 2**bits - 1, rng)
-        if boxes is None:
-            return None
-        # the answer is constant on a box, so one point shows it: the middle, rounded down
-        case, low, high = boxes
-        tokens = repeated(answer, case, (low + high) // 2, rng)
+        call_again(answer, case, points, answer(case, points), rng)
+        boxes, is_certain = trusted_boxes(answer, cases, rng)
     except Refused as error:
         return not_checked(error, cases)
-    # a case's weight is divided among its boxes by their volumes
-    volume = ((high - low + 1) / 2.0**bits).prod(axis=1)
-    method = f"{len(case):,} boxes"
-    if len(case) == n_cases:  # no case was cut
+    if boxes is None:
+        return None
+    method = f"{len(boxes.case):,} boxes"
+    if len(boxes.case) == n_cases:  # no case was cut
         method = "the same for all uniforms"
-    # for the report's example alone, which shows four decimals: the call had them rounded down
-    middle = (low + high) / 2 / 2.0**bits
-    written = Written(case, tokens, cases.weight[case] * volume, middle)
 
     def differ(came, should):
-        return abs(came - should).sum(axis=-1) / 2 > rounding
+        return distances_of(came, should) > rounding
 
-    margin = 10 * rounding  # tokens are up to K + 1, so their rounding is larger
-    return report_on(cases, differ, margin, method, written, is_enumerated=True)
+    report = report_on(cases, differ, method, rounds_in(boxes, cases), is_enumerated=True)
+    if report.exact is False and not is_certain:
+        text = report.text.replace("NOT exact", NOT_KNOWN, 1)
+        return report._replace(exact=None, text=text)
+    return report
 
 
 def draw_cases(cases, n_each, rng):
@@ -1012,23 +1020,17 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
     case = draw_cases(cases, n_each, rng)
     uniforms = rng.integers(2**24, size=(len(case), K + 1)) / 2.0**24  # exact in float32
 
-    def without_uniforms(guesses, p_draft, p_target, _):
-        return verify(guesses, p_draft, p_target)
-
+    called = verify if pass_uniforms else lambda *arrays: verify(*arrays[:3])
     try:
-        tokens = cases.call(verify if pass_uniforms else without_uniforms, case, uniforms)
+        tokens = cases.call(called, case, uniforms)
     except Refused as error:
         return not_checked(error, cases)
-    # the last figure of a rule is the number of rounds that show the rule
-    n_seen = sum(figures[-1] <= len(case) for figures in KNOWN.values())
-    method = (f"{len(case):,} sampled rounds; for K = V = 3 they show {n_seen} of {len(KNOWN)} "
-              "wrong rules")
+    method = f"{len(case):,} sampled rounds"
+    if pass_uniforms:
+        method += ", because few boxes of uniforms do not describe the answers"
     weight = np.full(len(case), 1 / n_each)  # the weights of a toy's rounds sum to 1
     written = Written(case, tokens, weight, uniforms if pass_uniforms else None)
-    # A round has 1 to K + 1 tokens. By Hoeffding (1963) Theorem 2 a toy's mean of n_each rounds
-    # exceeds its expectation by this margin with a probability of at most false_alarm / n_toys.
-    margin = cases.K * np.sqrt(np.log(cases.n_toys / false_alarm) / (2 * n_each))
-    return report_on(cases, differ, margin, method, written, is_enumerated=False)
+    return report_on(cases, differ, method, written, is_enumerated=False)
 
 
 def kl(f, p):
@@ -1189,8 +1191,8 @@ class Program:
 # ---- the command
 
 STATUS = {True: 0, False: 1, None: 2}  # {Report.exact: exit status}
-IN_PROJECT = Path(__file__).parent.name == "exact"
-PROGRAM = "python -m exact.oracle" if IN_PROJECT else f"python {Path(__file__).name}"
+# the package's name is empty if the file was run by its path
+PROGRAM = "python -m exact.oracle" if __package__ else f"python {sys.argv[0]}"
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -1200,36 +1202,52 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
-def verifier_of_file(path):
-    """Return the `verify` of a Python file and its OPTIONS; ValueError if that cannot be."""
+def in_its_folder(path):
+    """Let a file import the modules next to it first, and the modules next to us last."""
+    ours = Path(__file__).resolve().parents[1 if __package__ else 0]
+    # sort() keeps the order of all other folders, because their keys are equal
+    sys.path.sort(key=lambda folder: Path(folder).resolve() == ours)
+    sys.path.insert(0, str(Path(path).resolve().parent))
+
+
+def verifier_of_file(path, sampling):
+    """Return the `verify` of a Python file, and its `asarray` as a keyword argument of `check`.
+
+    ValueError unless it can be called with uniforms or, for sampling, without them.
+    """
     if not Path(path).is_file():
         raise ValueError(f"cannot read {path}: no such file")
+    in_its_folder(path)
     try:
         names = runpy.run_path(path)
     except SyntaxError as error:
         raise ValueError(f"need a Python file, got {path}: line {error.lineno}: "
                          f"{error.msg}") from None
     verify = names.get("verify")
-    options = names.get("OPTIONS", {})  # keyword arguments of `check`
     if not callable(verify):
         raise ValueError(f"need a function verify in {path}")
-
     parameters = [*inspect.signature(verify).parameters]  # their names
     if parameters and parameters[-1] == "rng":
         raise ValueError("this verify takes an rng; check it with: python -m exact.judge "
                          f"{path}")
-    try:
-        # bind() raises TypeError if a call with four arguments would
-        inspect.signature(verify).bind("guesses", "p_draft", "p_target", "uniforms")
-    except TypeError:
-        raise ValueError("need verify(guesses, p_draft, p_target, uniforms), got "
-                         f"verify({', '.join(parameters)})") from None
+    needed = ["guesses", "p_draft", "p_target", *([] if sampling else ["uniforms"])]
+    if not can_be_called(verify, needed):
+        advice = ""
+        if can_be_called(verify, needed[:3]):
+            advice = ("; if it draws its own numbers, say --sampling (in Python: "
+                      "check_by_sampling)")
+        raise ValueError(f"need verify({', '.join(needed)}), got "
+                         f"verify({', '.join(parameters)}){advice}")
+    return verify, {"asarray": names["asarray"]} if "asarray" in names else {}
 
-    names_of_options = [*inspect.signature(check).parameters][1:]  # all parameters but `verify`
-    if not isinstance(options, dict) or not set(options) <= set(names_of_options):
-        raise ValueError(f"need a dict OPTIONS with keys of {names_of_options}, "
-                         f"got {options!r}")
-    return verify, options
+
+def can_be_called(function, arguments):
+    """Return whether a function can be called with these arguments."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def place_of(error, path):
@@ -1242,12 +1260,6 @@ def place_of(error, path):
     return str(error)
 
 
-def report_on_program(words, sampling=False, seconds=SECONDS, **options):
-    """Return the Report on a program; `words` are its name and its arguments."""
-    verify = Program(words, seconds)
-    return check_by_sampling(verify, **options) if sampling else check(verify, **options)
-
-
 def parser_of_words():
     """Return the parser of the command line."""
     description = " ".join(__doc__.split("\n\n")[:2])  # the first two lines of the file's text
@@ -1256,16 +1268,16 @@ def parser_of_words():
         epilog="Exit status: 0 exact (with --sampling: no fault found), 1 not exact, "
                "2 not known or not checked.")
     parser.add_argument("file", nargs="?", metavar="FILE.py",
-                        help="a Python file with a function verify, and optionally a "
-                        "dict OPTIONS")
+                        help="a Python file with a function verify; a function asarray in it "
+                        "converts NumPy's arrays to the arguments")
+    parser.add_argument("--K", type=int, help="number of guesses per round (default 3)")
+    parser.add_argument("--V", type=int, help="size of the vocabulary (default 3)")
+    parser.add_argument("--dtype", help="precision: float64 (default) or float32")
+    parser.add_argument("--padding", action="store_true", default=None,
+                        help="give some rounds fewer guesses, then -1 and rows of zeros")
+    parser.add_argument("--sampling", action="store_true",
+                        help="give no uniforms: the verifier draws its own numbers")
     program = parser.add_argument_group("for a program", "--command must be the last flag")
-    program.add_argument("--K", type=int, help="number of guesses per round (default 3)")
-    program.add_argument("--V", type=int, help="size of the vocabulary (default 3)")
-    program.add_argument("--dtype", help="precision: float64 (default) or float32")
-    program.add_argument("--padding", action="store_true", default=None,
-                         help="give some lines fewer guesses, then -1 and rows of zeros")
-    program.add_argument("--sampling", action="store_true", default=None,
-                         help="give lines without uniforms: the program draws its own numbers")
     program.add_argument("--seconds", type=float,
                          help=f"time limit for the start and {LINES} lines "
                          f"(default {SECONDS:g})")
@@ -1289,38 +1301,35 @@ def main(argv=None):
     """Check a file or a program, print the report, and return the exit status."""
     parser = parser_of_words()
     ours, words = split_words(sys.argv[1:] if argv is None else argv)
-    settings = vars(parser.parse_args(ours))
-    path = settings.pop("file")
-    settings.pop("command")  # always None, because `words` has the program
-    # flags that were not typed are None; `check` has their defaults
-    settings = {name: value for name, value in settings.items() if value is not None}
+    args = parser.parse_args(ours)
     # `words` is None without --command, and an empty list after --command without a program
-    is_file = path and words is None
-    is_program = words and not path
-    if not is_file and not is_program:
+    if (args.file is None) == (words is None) or words == []:
         parser.error("need FILE.py or --command PROGRAM")
-    if path and settings:
-        parser.error(f"--{[*settings][0]} applies only to --command; a file has a dict OPTIONS")
+    if args.file and args.seconds is not None:
+        parser.error("--seconds applies only to --command")
+    options = {name: getattr(args, name) for name in ("K", "V", "dtype", "padding")}
+    # flags that were not typed are None; `check` has their defaults
+    options = {name: value for name, value in options.items() if value is not None}
     # an error of the verifier is printed like an error of the flags: in one line, with status 2
     try:
-        if is_program:
-            report = report_on_program(words, **settings)
+        if words:
+            verify = Program(words, SECONDS if args.seconds is None else args.seconds)
         else:
-            verify, options = verifier_of_file(path)
-            report = check(verify, **options)
+            verify, asarray = verifier_of_file(args.file, args.sampling)
+            options |= asarray
+        judge = check_by_sampling if args.sampling else check
+        report = judge(verify, **options)
     except KeyboardInterrupt:
         parser.exit(130, f"{PROGRAM}: interrupted\n")
     except (Exception, SystemExit) as error:
-        words_of_error = place_of(error, path).split()  # without line ends
+        words_of_error = place_of(error, args.file).split()  # without line ends
         parser.error(" ".join(words_of_error))
     try:
         print(report, flush=True)
     except BrokenPipeError:  # as in `| head -1`: nobody reads the rest
         # Python flushes stdout when it ends, and the closed pipe would raise once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    # a report without tokens per round is "not checked"
-    is_without_fault = report.exact is None and report.tokens_per_round
-    if settings.get("sampling") and is_without_fault:
+    if args.sampling and report.is_checked and report.exact is None:
         return 0  # a sample cannot show more
     return STATUS[report.exact]
 

@@ -43,8 +43,8 @@ RIGHT_IN = {
     # on toy B the first guess always pays, so that all guesses are tested
     "plan-ratio": ONE_GUESS | TOY_C | {("B", 2)},
     # on what toy C, whose rows have zeros, does not show
-    "hard-ratio-target-draw": TOY_C,
-    "half-best-target-draw": {("C", 1)},
+    "hard-ratio-draw": TOY_C,
+    "half-best-draw": {("C", 1)},
     "best-two-guesses": TOY_C,
     "common-tokens": TOY_C,
     "last-row-bonus": TOY_C,

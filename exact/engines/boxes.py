@@ -3,7 +3,7 @@
 exact/law.py calls a function with intervals instead of numbers, but a compiled kernel needs
 numbers. A test of guesses compares each uniform with thresholds. So its outcome is constant on
 boxes, for example on u_0 < 0.3 and 0.5 <= u_1 < 1, and the probability of an outcome is the
-volume of its boxes. `find_boxes` of exact/oracle.py finds the boxes. It tries few points here,
+volume of its boxes. `Search` of exact/oracle.py finds the boxes. It tries few points here,
 because one call of a kernel may take 10 ms.
 
     cell       an integer i below GRID for each uniform: from i / GRID to (i + 1) / GRID
@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from exact.oracle import find_boxes
+from exact.oracle import Search
 
 GRID = 1 << 21  # float32 holds (i + 0.5) / GRID exactly: it has 24 bits, and 22 are needed
-SAMPLES = 3  # points of a box at which the outcome must be equal
+SAMPLES = 12  # points of a box at which the outcome must be equal
 # each call of `boxes` copies this generator: exact/law.py forbids new generators
 RNG = np.random.default_rng(0)
 
@@ -47,18 +47,18 @@ def boxes(outcome: Outcome, n: int) -> Iterator[tuple[float, Any, Point]]:
     outcome_at = cache(outcome)
     numbers: dict[Hashable, int] = {}  # {outcome: its number}
 
-    # find_boxes compares integers, so every outcome gets a number: 0, 1, .. in the order found.
+    # Search compares integers, so every outcome gets a number: 0, 1, .. in the order found.
     def numbers_at(case, cells):  # [B, n] -> [B, 1]
         outcomes = [outcome_at(middle_of(cell)) for cell in cells]
         return np.array([[numbers.setdefault(each, len(numbers))] for each in outcomes])
 
     rng = copy.deepcopy(RNG)  # so that every call tries the same points
+    search = Search(numbers_at, rng, SAMPLES)
     # there is 1 case, and the cells of a uniform are 0 .. GRID - 1
-    corners = find_boxes(numbers_at, 1, n, GRID - 1, rng, SAMPLES)
-    if corners is None:
+    found = search.find(search.cubes(1, n, GRID - 1))
+    if found is None:
         raise ValueError("need an outcome that is constant on boxes of uniforms")
-    _, lows, highs = corners
-    for low, high in zip(lows, highs):
+    for low, high in zip(found.low, found.high):
         # `low` and `high` are the first and the last cell of the box, [n]
         sides = (high - low + 1) / GRID
         middle = middle_of((low + high) // 2)

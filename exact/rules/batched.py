@@ -190,11 +190,9 @@ def p_block(mass, share, p_guess, rest):  # [B, K], [B, K + 1], [B, K] -> [B, K]
     """
     K = mass.shape[1]
     divisor = rest(mass, share[:, :K], p_guess)
-    # 0 / 0 in the right rule means that share n is 1 and that both models have the same row n.
-    # Then share n + 1 is 1 too, so the test of n + 1 guesses always passes, and the test of n
-    # guesses has no effect. Its probability is set to 1
-    safe_divisor = np.where(divisor > 0, divisor, 1)
-    p_fewer = np.where(divisor > 0, mass / safe_divisor, 1)  # column n: n guesses, n < K
+    # without mass the divisor may be 0, and no token can be drawn after n guesses. In the right
+    # rule n + 1 guesses are then always accepted
+    p_fewer = np.where(mass > 0, mass / np.where(mass > 0, divisor, 1), 0)  # of n < K guesses
     # n = 0 needs no test, so column 0 is dropped; n = K passes with probability share[K]
     return np.concatenate([p_fewer[:, 1:], share[:, K:]], axis=1)
 

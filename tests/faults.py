@@ -1,12 +1,14 @@
-"""Make verifiers with one wrong line, for the tests and for the search of toys.
+"""Make verifiers with one wrong line.
 
-    RIGHT     the lines of the verifier, a ratio test over arrays as exact/oracle.py calls it
-    FAULTS    {line: what is written instead}, by hand
-    SWAPS     {piece of a line: other pieces}, tried at each occurrence in each line
+    RIGHT      the lines of the verifier, a ratio test over arrays as exact/oracle.py calls it
+    FAULTS     {line: what is written instead}, by hand
+    ROUNDED    ways to round; each is tried on every line of NUMBERS
+    SAMPLED    ways to sample; each is tried on every row of ROWS
+    SWAPS      {piece of a line: other pieces}, tried at each occurrence in each line
 
 `mutants()` returns {"line -> other line": verifier}. Most of these verifiers are wrong. Some
 are right (for example `<=` instead of `<`), and some are right with one guess only.
-tests/test_faults.py lists the right ones, and checks the list on many other toys.
+tests/test_faults.py lists the right ones, and checks the list on random rows.
 """
 
 from types import CodeType
@@ -43,7 +45,6 @@ tokens[each, n] = token
 # a fault may use np, the names that the lines define, and the functions of `names` below
 FAULTS = {
     "rows = p_target[:, :K]": [
-        # a different row
         "rows = p_target[:, 1:]",
         "rows = np.roll(p_target[:, :K], 1, axis=1)",
         "rows = p_target[:, [0] * K]",
@@ -51,18 +52,6 @@ FAULTS = {
         "rows = p_target[:, ::-1][:, :K]",
         "rows = p_target[:, np.minimum(np.arange(K) + 1, K - 1)]",
         "rows = p_target[:, np.maximum(np.arange(K) - 1, 0)]",
-        # a different distribution
-        "rows = top_p(p_target[:, :K], 0.95)",
-        "rows = top_p(p_target[:, :K], 0.99)",
-        "rows = min_p(p_target[:, :K], 0.05)",
-        "rows = min_p(p_target[:, :K], 0.1)",
-        "rows = greedy_above(p_target[:, :K], 0.9)",
-        "rows = top_k(p_target[:, :K], 2)",
-        "rows = sharper(p_target[:, :K], 1.001)",
-        "rows = p_target[:, :K].round(2)",
-        "rows = p_target[:, :K].astype(np.float16)",
-        "rows = bfloat16(p_target[:, :K])",
-        "rows = in_8_bits(p_target[:, :K])",
     ],
     "p = at(rows, guesses)": [
         "p = at(rows, np.roll(guesses, 1, axis=1))",
@@ -75,8 +64,6 @@ FAULTS = {
         "p = np.where(at(rows, guesses) > 0, at(rows, guesses), 1)",
         "p = np.where(at(rows, guesses) < 0.05, 0, at(rows, guesses))",
         "p = at(rows, guesses) ** 1.01",
-        "p = at(rows, guesses).astype(np.float16)",
-        "p = bfloat16(at(rows, guesses))",
     ],
     "q = at(p_draft, guesses)": [
         "q = at(np.roll(p_draft, 1, axis=1), guesses)",
@@ -91,12 +78,6 @@ FAULTS = {
         "q = at(p_draft, guesses) + 1e-5",
         "q = np.maximum(at(p_draft, guesses), 0.1)",
         "q = np.maximum(at(p_draft, guesses), 0.05)",
-        "q = at(top_p(p_draft, 0.9), guesses)",
-        "q = at(top_p(p_draft, 0.95), guesses)",
-        "q = at(sharper(p_draft, 1.001), guesses)",
-        "q = at(p_draft, guesses).astype(np.float16)",
-        "q = bfloat16(at(p_draft, guesses))",
-        "q = at(in_8_bits(p_draft), guesses)",
     ],
     "ratio = p / q": [
         "ratio = (p / q).clip(0.01)",
@@ -123,9 +104,6 @@ FAULTS = {
         "ratio = np.minimum.accumulate(p / q, axis=1)",
         "ratio = np.where(np.arange(K) == K - 1, p, p / q)",
         "ratio = np.where(np.arange(K) == 0, 1, p / q)",
-        "ratio = (p / q).astype(np.float16)",
-        "ratio = bfloat16(p / q)",
-        "ratio = (p / q).round(3)",
         "ratio = np.minimum(p / q, 1)",
         "ratio = np.where(p >= q, 1, p / q)",
     ],
@@ -138,9 +116,6 @@ FAULTS = {
         "tests = uniforms[:, :K][:, ::-1]",
         "tests = 1 - uniforms[:, :K]",
         "tests = uniforms[:, :K].cumprod(axis=1)",
-        "tests = uniforms[:, :K].round(3)",
-        "tests = uniforms[:, :K].astype(np.float16)",
-        "tests = bfloat16(uniforms[:, :K])",
         "tests = np.maximum(uniforms[:, :K], 1e-3)",
         "tests = uniforms[:1, :K].repeat(B, axis=0)",
     ],
@@ -173,8 +148,6 @@ FAULTS = {
         "drafts = np.concatenate([p_draft[:, 1:], np.zeros_like(p_target[:, :2])], axis=1)",
         "drafts = np.concatenate([np.zeros_like(p_target[:, :1]), p_draft], axis=1)",
         "drafts = np.concatenate([p_draft, p_target[:, K:]], axis=1)",
-        "drafts = np.concatenate([top_p(p_draft, 0.9), 0 * p_target[:, :1]], axis=1)",
-        "drafts = np.concatenate([in_8_bits(p_draft), 0 * p_target[:, :1]], axis=1)",
     ],
     "target_row = p_target[each, n]": [
         "target_row = p_target[each, np.minimum(n + 1, K)]",
@@ -183,16 +156,6 @@ FAULTS = {
         "target_row = p_target[:, 0]",
         "target_row = p_target[:, K]",
         "target_row = p_target[each, n][::-1]",
-        "target_row = top_p(p_target[each, n], 0.95)",
-        "target_row = top_p(p_target[each, n], 0.99)",
-        "target_row = min_p(p_target[each, n], 0.05)",
-        "target_row = min_p(p_target[each, n], 0.1)",
-        "target_row = greedy_above(p_target[each, n], 0.7)",
-        "target_row = greedy_above(p_target[each, n], 0.9)",
-        "target_row = sharper(p_target[each, n], 1.001)",
-        "target_row = p_target[each, n].astype(np.float16)",
-        "target_row = bfloat16(p_target[each, n])",
-        "target_row = in_8_bits(p_target[each, n])",
     ],
     "draft_row = drafts[each, n]": [
         "draft_row = drafts[each, np.minimum(n + 1, K)]",
@@ -205,8 +168,6 @@ FAULTS = {
         "draft_row = 0 * drafts[each, n]",
         "draft_row = drafts[each, n] * (n > 0)[:, None]",
         "draft_row = drafts[each, n] * (n == 0)[:, None]",
-        "draft_row = drafts[each, n].astype(np.float16)",
-        "draft_row = bfloat16(drafts[each, n])",
     ],
     "weights = np.maximum(target_row - draft_row, 0)": [
         "weights = target_row - draft_row",
@@ -229,23 +190,16 @@ FAULTS = {
         "weights = np.where((n == 0)[:, None], best_of(np.maximum(target_row - draft_row, 0)), "
         "np.maximum(target_row - draft_row, 0))",
         "weights = target_row * ((target_row > draft_row) | (n == K)[:, None])",
-        "weights = np.maximum(target_row - draft_row, 0).astype(np.float16)",
-        "weights = bfloat16(np.maximum(target_row - draft_row, 0))",
-        "weights = np.maximum(target_row - draft_row, 0).round(2)",
         "weights = unless_small(np.maximum(target_row - draft_row, 0), target_row, 0.1)",
         "weights = unless_small(np.maximum(target_row - draft_row, 0), target_row, 0.02)",
     ],
     "cumulative = weights.cumsum(axis=-1)": [
-        "cumulative = weights.cumsum(axis=-1).astype(np.float16)",
         "cumulative = weights[:, ::-1].cumsum(axis=-1)",
         "cumulative = np.maximum.accumulate(weights, axis=-1)",
     ],
     "bounds = cumulative / cumulative[:, -1:]": [
         "bounds = cumulative",
         "bounds = cumulative / np.maximum(cumulative[:, -1:], 0.2)",
-        "bounds = (cumulative / cumulative[:, -1:]).astype(np.float16)",
-        "bounds = bfloat16(cumulative / cumulative[:, -1:])",
-        "bounds = (cumulative / cumulative[:, -1:]).round(2)",
         "bounds = cumulative / (cumulative[:, -1:] + 1e-3)",
     ],
     "u = uniforms[:, K]": [
@@ -259,9 +213,6 @@ FAULTS = {
         "u = 1 - uniforms[:, K]",
         "u = uniforms[:, K] * 0.999",
         "u = uniforms[:, K] ** 2",
-        "u = uniforms[:, K].round(2)",
-        "u = uniforms[:, K].astype(np.float16)",
-        "u = bfloat16(uniforms[:, K])",
         "u = uniforms[::-1, K]",
         "u = (uniforms[:, K] + uniforms[:, 0]) % 1",
     ],
@@ -284,6 +235,18 @@ FAULTS = {
         "tokens[each, np.maximum(n - 1, 0)] = token",
     ],
 }
+
+# names of the lines whose numbers are rounded
+NUMBERS = ("rows", "p", "q", "ratio", "tests", "target_row", "draft_row", "weights", "cumulative",
+           "bounds", "u")
+ROUNDED = ("({}).astype(np.float16)", "bfloat16({})", "in_8_bits({})", "({}).round(2)",
+           "({}).round(3)")
+# {name of a line: its rows, which are sampled}
+ROWS = {"rows": "p_target[:, :K]", "target_row": "p_target[each, n]", "q": "p_draft",
+        "drafts": "p_draft"}
+SAMPLED = ("top_p({}, 0.95)", "top_p({}, 0.99)", "top_k({}, 2)", "min_p({}, 0.05)",
+           "min_p({}, 0.1)", "greedy_above({}, 0.7)", "greedy_above({}, 0.9)",
+           "sharper({}, 1.001)")
 
 SWAPS = {
     " < ": (" <= ", " > ", " >= "),
@@ -393,6 +356,18 @@ def swapped(line):
             start = line.find(piece, start + 1)  # -1 if the piece does not occur again
 
 
+def rounded_or_sampled(line):
+    """Yield the line with its numbers rounded, or with its rows sampled."""
+    name, _, numbers = line.partition(" = ")
+    if name in NUMBERS:
+        for template in ROUNDED:
+            yield f"{name} = {template.format(numbers)}"
+    if name in ROWS:
+        rows = ROWS[name]
+        for template in SAMPLED:
+            yield line.replace(rows, template.format(rows), 1)
+
+
 def compiled(lines) -> CodeType:
     """Return the lines as code that `exec` runs."""
     return compile("\n".join(lines), "<mutant>", "exec")
@@ -416,7 +391,7 @@ def mutants():
     """Return {"line -> other line": verifier}, one line changed in each."""
     verifiers = {}
     for i, line in enumerate(RIGHT):
-        others = [*FAULTS.get(line, []), *swapped(line)]
+        others = [*FAULTS.get(line, []), *rounded_or_sampled(line), *swapped(line)]
         # some swaps give equal lines: dict.fromkeys keeps one of each, in order
         for other in dict.fromkeys(others):
             verifiers[f"{line} -> {other}"] = verifier([*RIGHT[:i], other, *RIGHT[i + 1 :]])
