@@ -378,7 +378,7 @@ def test_a_bonus_token_that_is_given_may_be_wrong():
     right, wrong = "draw(p[:, -1]", "draw(p[:, -2]"
     line = LAMBDAS[-1].replace(right, wrong)
     report = check(eval(line, {"verify": with_a_bonus_token, "draw": draw}))
-    assert wrong in line and report.rule == BY_ID["last-row-bonus"].name
+    assert wrong in line and report.rule.startswith("last-row-bonus: ")
 
 
 def test_padding_allows_rounds_of_any_number_of_guesses():
@@ -750,7 +750,7 @@ def test_ctrl_c_ends_in_one_line(tmp_path):
 @pytest.mark.parametrize("words, status", [("mine.py --K 1", 1), ("--command false", 2)])
 def test_a_reader_that_stops_is_no_traceback(words, status, tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from exact.rules.batched import next_rows as verify", "utf-8")
+        "from exact.rules.batched import WRONG\nverify = WRONG['next-rows']", "utf-8")
     command = f"set -o pipefail; {sys.executable} -m exact.oracle {words} | true"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, text=True, capture_output=True,
                           env=os.environ | {"PYTHONPATH": str(ROOT)})
