@@ -1244,10 +1244,9 @@ def place_of(error, path):
     """Return "FILE.py, line 9: IndexError: .." if the file raised it, or the message alone."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-    if lines:
-        # the innermost call is last
-        return f"{path}, line {lines[-1]}: {type(error).__name__}: {error}"
-    return str(error)
+    if not lines:
+        return str(error)
+    return f"{path}, line {lines[-1]}: {type(error).__name__}: {error}"  # the innermost call
 
 
 def parser_of_words():
@@ -1260,10 +1259,11 @@ def parser_of_words():
     parser.add_argument("file", nargs="?", metavar="FILE.py",
                         help="a Python file with a function verify; a function asarray in it "
                         "converts NumPy's arrays to the arguments")
-    parser.add_argument("--K", type=int, help="number of guesses per round (default 3)")
-    parser.add_argument("--V", type=int, help="size of the vocabulary (default 3)")
-    parser.add_argument("--dtype", help="precision: float64 (default) or float32")
-    parser.add_argument("--padding", action="store_true", default=None,
+    parser.add_argument("--K", type=int, default=3, help="guesses per round (default 3)")
+    parser.add_argument("--V", type=int, default=3, help="size of the vocabulary (default 3)")
+    parser.add_argument("--dtype", default="float64",
+                        help="precision: float64 (default) or float32")
+    parser.add_argument("--padding", action="store_true",
                         help="give some rounds fewer guesses, then -1 and rows of zeros")
     parser.add_argument("--sampling", action="store_true",
                         help="give no uniforms: the verifier draws its own numbers")
@@ -1298,8 +1298,6 @@ def main(argv=None):
     if args.file and args.seconds is not None:
         parser.error("--seconds applies only to --command")
     options = {name: getattr(args, name) for name in ("K", "V", "dtype", "padding")}
-    # flags that were not typed are None; `check` has their defaults
-    options = {name: value for name, value in options.items() if value is not None}
     # an error of the verifier is printed like an error of the flags: in one line, with status 2
     try:
         if words:
