@@ -27,6 +27,13 @@ from tests.pages import ROOT, code, file_text
 from tests.test_rules import ONE_GUESS, RIGHT_IN
 from tests.toys import context_free
 
+
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch):
+    """Give every test its own sys.path, which a file's imports change."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
 # ---- rules
 
 KNOWN = {name.partition(": ")[0]: figures for name, figures in oracle.KNOWN.items()}
@@ -145,7 +152,7 @@ def test_a_confident_row_is_drawn_from_and_its_improbable_tokens_may_be_dropped(
 def test_the_figures_of_known_are_enumerated_and_written_by_a_command():
     """oracle_rows asks exact.law; the oracle's own figures are compared with KNOWN above."""
     text = Path(oracle.__file__).read_text("utf-8")
-    (line,) = [oracle_rows.line_of(*item) for item in oracle.KNOWN.items()
+    (line,) = [oracle_rows.known_line(*item) for item in oracle.KNOWN.items()
                if item[0].startswith("match-redraw: ")]
     assert text.count(f"{line}\n") == 1
     old = text.replace(f"{line}\n", "    'another rule': (0.5,),\n")

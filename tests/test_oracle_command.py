@@ -33,6 +33,12 @@ RIGHT = "ratio"
 RULE = "target-draw"
 
 
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch):
+    """Give every test its own sys.path, which a file's imports change."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
 @pytest.fixture
 def quick(monkeypatch):
     """Let the oracle ask a program, which is slow, for a tenth of its lines.

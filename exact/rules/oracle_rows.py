@@ -77,7 +77,7 @@ def known():
     return {f"{rule_id}: {BY_ID[rule_id].name}": known_figures(rule_id) for rule_id in WRONG}
 
 
-def line_of(name, figures):
+def known_line(name, figures):
     """Return the line of KNOWN as it is in the oracle's file; a long line is two lines."""
     # repr writes single quotes around a name with double quotes in it
     words = repr(name) if '"' in name else f'"{name}"'
@@ -92,7 +92,7 @@ def with_known(text):
     before, start, rest = text.partition("KNOWN = {  # written by exact/rules/oracle_rows.py\n")
     _, end, after = rest.partition("}\n# end of KNOWN\n")
     assert start and end, f"no KNOWN in {oracle.__file__}"
-    lines = [line_of(name, figures) for name, figures in known().items()]
+    lines = [known_line(name, figures) for name, figures in known().items()]
     return "".join([before, start, "\n".join(lines), "\n", end, after])
 
 
