@@ -53,7 +53,8 @@ On the toys each wrong rule in KNOWN is seen, and so is each verifier with one w
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution
-                None     not known: no fault in a sample, or "not checked" with a reason
+                None     not known: no fault in a sample, a distance that is too small to be
+                         confirmed, or "not checked" with a reason
 
     check_by_sampling(verify, n)                for verifiers that draw their own random numbers
     python -m exact.oracle FILE.py              a copy of this file: python oracle.py FILE.py
