@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from exact import judge
-from exact.law import GENERATORS
+from exact.law import GENERATORS, law, total_variation
 from exact.rule_file import checked_verify
 from exact.rules.register import BY_ID, RULES, enumerated_rule, rule_step
 from exact.rules.settings import SETTINGS, setting_round, setting_texts
-from sampling import sample
+from sampling import accept, residual, sample
 from speculative import Round, draft_and_verify
 from tests.commands import DEFAULT_CTRL_C, outcome, refusal, until
 from tests.distributions import assert_same_law
@@ -259,6 +259,67 @@ def test_every_exact_decoder_is_exact_as_a_step(name, heads):
     toy = judge.D.at_temperature_0() if DECODERS[name].greedy else judge.D
     judged = judge.judged_step(step)
     assert_same_law(judged.texts(toy, 2), judged.wanted(toy, 2))
+
+
+# ---- tests that are wrong on extreme rows alone
+
+MEASURES = {  # of a guess x with the draft's row q and the target's row p: a large bound, a small
+    "q": (lambda q, p, x: q[x], 0.99, 0.002), "p": (lambda q, p, x: p[x], 0.99, 0.002),
+    "largest q": (lambda q, p, x: max(q), 0.99, None),
+    "largest p": (lambda q, p, x: max(p), 0.99, None),
+    "ratio": (lambda q, p, x: p[x] / q[x], 20, 0.002),
+    "rejected": (lambda q, p, x: np.maximum(p - q, 0).sum(), 0.999, 0.002)}
+DEEDS = {"accept": None, "residual": residual, "target": lambda p, q: p}
+EXTREME_ROWS = np.array([[1, 0, 0], [0, 1, 0], [.998, .001, .001], [.9985, .0005, .001],
+                         [.001, .998, .001], [.0005, .4995, .5], [.5, .25, .25],
+                         [.499, .251, .25], [.001, .499, .5]])
+
+
+def special_cases():
+    """Yield (name, test): the right test, but a deed instead of it beyond a bound."""
+    for (name, (measure, high, low)), deed in itertools.product(MEASURES.items(), DEEDS):
+        yield f"{name} >= {high}: {deed}", partial(
+            special_test, lambda *row, f=measure, bound=high: f(*row) >= bound, DEEDS[deed])
+        if low:
+            yield f"{name} <= {low}: {deed}", partial(
+                special_test, lambda *row, f=measure, bound=low: f(*row) <= bound, DEEDS[deed])
+
+
+def special_test(is_special, deed, guesses, p_draft, p_target, rng):
+    for t, token in enumerate(guesses):
+        q, p = p_draft[t], p_target[t]
+        is_here = is_special(q, p, token)
+        if is_here and not deed:
+            continue
+        if is_here or not accept(min(1, p[token] / q[token]), rng):
+            return [*guesses[:t], sample((deed if is_here else residual)(p, q), rng)]
+    return [*guesses, sample(p_target[-1], rng)]
+
+
+def is_wrong_somewhere(test):
+    """Return whether a round's first token has a different distribution on extreme rows."""
+    for q, p in itertools.product(EXTREME_ROWS, EXTREME_ROWS):
+        found = law(lambda rng, q=q, p=p: test([sample(q, rng)], [q], [p, p], rng)[0])
+        if total_variation(found, dict(enumerate(p))) > judge.ROUNDING:
+            return True
+    return False
+
+
+def is_exact_on(toys, test):
+    judged = judge.judged_verify(test)._replace(toys=toys)
+    return all(found.distance <= judge.ROUNDING for found in judge.judge(judged))
+
+
+def test_tests_that_are_wrong_on_extreme_rows_alone_are_seen_on_the_extreme_toys():
+    plain = {name: toy for name, toy in judge.FOR_VERIFY.items() if name not in judge.EXTREME}
+    n_unseen_before = 0
+    for name, test in special_cases():
+        if is_wrong_somewhere(test):
+            assert not is_exact_on(judge.EXTREME, test), name
+            n_unseen_before += is_exact_on(plain, test)
+        else:
+            assert is_exact_on(judge.FOR_VERIFY, test), name
+    assert n_unseen_before >= 20
 
 
 # ---- settings of the user's engine
