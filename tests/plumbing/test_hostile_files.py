@@ -65,15 +65,19 @@ def assert_is_one_line_about(folder, error, case):
     assert folder.name in words or isinstance(error, MemoryError), (case, words)
 
 
+@pytest.fixture(autouse=True)
+def no_warnings_of_transformers(caplog):
+    """They repeat surrogates, which xdist cannot send."""
+    caplog.set_level("CRITICAL", "transformers")
+
+
 @pytest.mark.parametrize("write, name", [
     (write_gpt2, "config.json"), (write_gpt2, "generation_config.json"),
     (write_gpt2, "vocab.json"), (write_gpt2, "added_tokens.json"),
     (partial(write_gpt2, change=with_tokenizer_json), "tokenizer.json"),
     (write_converted, "hparams.json"), (write_converted, "encoder.json")],
     ids=lambda value: value if isinstance(value, str) else "")
-def test_a_json_file_is_read_or_refused_in_one_line(write, name, tmp_path, caplog):
-    # transformers' warnings repeat surrogates, which xdist cannot send
-    caplog.set_level("CRITICAL", "transformers")
+def test_a_json_file_is_read_or_refused_in_one_line(write, name, tmp_path):
     folder = tmp_path / "hostile"
     write(folder)
     size = "hostile" if write is write_converted else str(folder)
