@@ -268,7 +268,7 @@ MEASURES = {  # of a guess x with the draft's row q and the target's row p: a la
     "largest q": (lambda q, p, x: max(q), 0.99, None),
     "largest p": (lambda q, p, x: max(p), 0.99, None),
     "ratio": (lambda q, p, x: p[x] / q[x], 20, 0.002),
-    "rejected": (lambda q, p, x: np.maximum(p - q, 0).sum(), 0.999, 0.002)}
+    "rejected": (lambda q, p, x: np.maximum(p - q, 0).sum(), 0.99, 0.002)}
 DEEDS = {"accept": None, "residual": residual, "target": lambda p, q: p}
 EXTREME_ROWS = np.array([[1, 0, 0], [0, 1, 0], [.998, .001, .001], [.9985, .0005, .001],
                          [.001, .998, .001], [.0005, .4995, .5], [.5, .25, .25],
