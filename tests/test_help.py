@@ -14,10 +14,11 @@ WRITTEN = ("docs", "benchmarks/results", "tests/data")  # by commands that have 
 SHOW_HELP = f"""
 import contextlib, runpy, sys
 sys.modules |= dict.fromkeys({OPTIONAL})
-for file in sys.argv[1:]:
-    sys.argv = [file, "--help"]
+for module in sys.argv[1:]:
+    sys.argv = [module, "--help"]
+    sys.modules.pop(module, None)  # another command may have imported it
     with contextlib.suppress(SystemExit):
-        runpy.run_path(file, run_name="__main__")
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
 
@@ -29,11 +30,12 @@ def state_of_files():
 
 def test_help_needs_no_optional_package_and_nothing_runs_or_is_written():
     before = state_of_files()
-    done = subprocess.run([sys.executable, "-c", SHOW_HELP, *FILES], cwd=ROOT, text=True,
+    modules = [file.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
+               for file in FILES]
+    done = subprocess.run([sys.executable, "-c", SHOW_HELP, *modules], cwd=ROOT, text=True,
                           capture_output=True)
     shown = re.findall(r"^usage: (main\.py|python -m \S+) ", done.stdout, re.MULTILINE)
     assert (done.returncode, done.stderr) == (0, "")
-    modules = [file.removesuffix(".py").removesuffix("/__main__") for file in FILES]
-    assert shown == ["main.py" if module == "main" else f"python -m {module.replace('/', '.')}"
+    assert shown == ["main.py" if module == "main" else f"python -m {module}"
                      for module in modules]
     assert state_of_files() == before
