@@ -4,14 +4,14 @@
 
 Each of the four steps has a file:
 
-    demo/flags.py      parses the command line
-    demo/task.py       loads the models and the prompt that the flags name: a task
-    demo/compare.py    runs and times both decoders; the loop is `speculative.generate`
-    demo/describe.py   puts the measurements into words
+    run/flags.py      parses the command line
+    run/task.py       loads the models and the prompt that the flags name: a task
+    run/compare.py    runs and times both decoders; the loop is `speculative.generate`
+    run/describe.py   puts the measurements into words
 
 Modules that only some flags need are imported where they are used.
 
-    done_round   one round of the decoder as data: guesses, draws, distributions (demo/trace.py)
+    done_round   one round of the decoder as data: guesses, draws, distributions (run/rounds.py)
     numbers      the measurements of both runs, a dict that --json prints
 """
 
@@ -25,11 +25,11 @@ from lib.terminal import catch_ctrl_c, command, print_safely
 if __name__ == "__main__":
     catch_ctrl_c("main.py")  # the imports below take a second
 
-from demo.compare import compare
-from demo.describe import comparison_in_words
-from demo.flags import parse_args, settings_for_json
-from demo.task import load_task
 from lib.backend.arrays import gpu_errors_in_one_line
+from run.compare import compare
+from run.describe import comparison_in_words
+from run.flags import parse_args, settings_for_json
+from run.task import load_task
 
 
 @command("main.py")
@@ -41,7 +41,7 @@ def main(argv=None):
     args = parse_args(argv)
     if args.prompts is None:
         return continue_prompt(args)
-    from demo.prompts import write_records
+    from run.prompts import write_records
     return write_records(args)
 
 
@@ -52,7 +52,7 @@ def continue_prompt(args: Namespace) -> None:
     stream = sys.stderr if args.json else sys.stdout
     show_round = None
     if args.show:
-        from demo.trace import round_printer
+        from run.rounds import round_printer
         show_round = round_printer(stream)
 
     def on_round(done_round):
@@ -73,7 +73,7 @@ def continue_prompt(args: Namespace) -> None:
     text = json.dumps(numbers) if args.json else comparison_in_words(numbers, args)
     print_safely(text, sys.stdout)
     if args.trace:
-        from demo.page import raced_run, save_page
+        from page.page import raced_run, save_page
         save_page(args.trace, raced_run(task, numbers, rounds))
         if not args.json:
             print(f"Wrote {args.trace}")

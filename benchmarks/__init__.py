@@ -1,8 +1,6 @@
 """Measure the tables of RESULTS.md: python -m benchmarks NAME.
 
 __main__    the command line of all tables
-command     flags and cells that all of them share
-models      the models and prompts of the tables
 speed       times of passes, and when speculation pays
 variants    every decoder
 acceptance  acceptance against temperature

@@ -8,8 +8,8 @@
 import importlib
 import sys
 
-from benchmarks import command
 from lib.terminal import Help, Parser
+from measure import command
 
 NAMES = ("speed", "variants", "acceptance", "rules", "batch", "quantized", "patterns",
          "engines", "loops", "low_acceptance", "door", "power")

@@ -14,11 +14,11 @@ Positions of one text are not independent, so standard errors count texts.
 
 import numpy as np
 
-from benchmarks import command
-from benchmarks.models import LENGTH, OPENINGS, load_benchmark_pair
 from benchmarks.rules import mean_and_error
 from lib.markdown import markdown_table
 from lib.statistics import standard_error
+from measure import command
+from measure.models import LENGTH, OPENINGS, load_benchmark_pair
 from sampling import softmax, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import acceptance_rate

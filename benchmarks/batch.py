@@ -5,7 +5,7 @@
 Only the time can differ between batch sizes: every size writes the same texts, because the
 compiled product makes them equal bit by bit (wrappers/batch.py). The time includes
 reading the prompts. The weights are random, of the true shape; guesses are accepted with a
-given probability (demo/race.py). All settings take turns.
+given probability (measure/race.py). All settings take turns.
 
     n    texts per batch
     K    guesses per round; 0 is plain decoding
@@ -15,12 +15,12 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks import command
-from benchmarks.command import number, ranged
-from benchmarks.models import load_benchmark_pair, named
-from demo.clock import interleaved, machine, spread
-from demo.race import simulated_builder
 from lib.markdown import markdown_table
+from measure import command
+from measure.clock import interleaved, machine, spread
+from measure.command import number, ranged
+from measure.models import load_benchmark_pair, named
+from measure.race import simulated_builder
 
 SIZE = "124M"
 BATCHES = (1, 2, 4, 8, 16)

@@ -12,10 +12,10 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks import command
-from benchmarks.command import ranged
-from demo.clock import interleaved, machine, spread
 from lib.markdown import markdown_table
+from measure import command
+from measure.clock import interleaved, machine, spread
+from measure.command import ranged
 
 N_CONTEXT = 200  # tokens in the cache
 ROWS = (1, 5)  # a draft step, and a target pass over K = 4 guesses

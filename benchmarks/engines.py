@@ -21,9 +21,16 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import command
-from benchmarks.command import number
-from benchmarks.models import (
+from encoder import Encoder, byte_characters
+from exact.engines.programs import llama_server
+from lib.backend import products
+from lib.checkpoints.huggingface import transformers_name
+from lib.checkpoints.weights import flatten
+from lib.markdown import markdown_table
+from measure import command
+from measure.clock import machine
+from measure.command import number
+from measure.models import (
     OPENINGS,
     SIZES,
     agreeing,
@@ -32,14 +39,7 @@ from benchmarks.models import (
     size_in_words,
     sizes,
 )
-from demo.clock import machine
-from demo.race import builder, write_text
-from encoder import Encoder, byte_characters
-from exact.engines.programs import llama_server
-from lib.backend import products
-from lib.checkpoints.huggingface import transformers_name
-from lib.checkpoints.weights import flatten
-from lib.markdown import markdown_table
+from measure.race import builder, write_text
 
 PER_ROUND = 4  # guesses
 SEEDS = 16  # texts per prompt at temperature 1

@@ -18,8 +18,6 @@ import time
 
 import numpy as np
 
-from benchmarks import command
-from benchmarks.command import number, ranged
 from benchmarks.engines import (
     PER_ROUND,
     generate_of,
@@ -28,9 +26,11 @@ from benchmarks.engines import (
     texts_and_pairs,
     to_transformers,
 )
-from benchmarks.models import SIZES, named, size_in_words
-from demo.clock import machine
 from lib.markdown import markdown_table
+from measure import command
+from measure.clock import machine
+from measure.command import number, ranged
+from measure.models import SIZES, named, size_in_words
 
 TEMPERATURES = (0.0, 1.0)
 LOOPS = ("here", "transformers")

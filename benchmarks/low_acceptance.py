@@ -9,7 +9,7 @@
                texts at temperature 1, enumerated for a random GPT-2 of two tokens
 
 The guesses are tested with the rows they were drawn from, whatever the draft has read, so no
-fault changes the distribution of the text (Theorem 1). demo/hazards.py counts.
+fault changes the distribution of the text (Theorem 1). measure/positions.py counts.
 """
 
 from collections.abc import Callable
@@ -20,21 +20,21 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks import command
-from benchmarks.command import number
-from benchmarks.models import OPENINGS, load_benchmark_pair, named
-from demo.hazards import (
-    PositionCounts,
-    counts_from_lists,
-    counts_of_text,
-    position_figures,
-)
 from exact.law import law, text_law, total_variation
 from gpt2 import GPT2, common_prefix
 from lib.backend import products
 from lib.checkpoints.weights import cut_params, n_params
 from lib.markdown import markdown_table
 from lib.terminal import notify
+from measure import command
+from measure.command import number
+from measure.models import OPENINGS, load_benchmark_pair, named
+from measure.positions import (
+    PositionCounts,
+    counts_from_lists,
+    counts_of_text,
+    position_figures,
+)
 from sampling import one_hot_rows, with_sampling
 from speculative import Guess, autoregressive_sampling, complete, generate, guess, make_step
 from utils import MODELS_DIR

@@ -3,8 +3,8 @@
     python -m benchmarks patterns --json benchmarks/results/patterns.json
 
 Two JSON schemas on the bundled pair: one with many fixed keys, and one whose only value is free
-text between quotes. All decoders take turns on each prompt (demo/race.py), and all write under
-the mask; those with forced runs write forced tokens without a pass (wrappers/forced.py).
+text between quotes. All decoders take turns on each prompt (measure/race.py), and all write
+under the mask; those with forced runs write forced tokens without a pass (wrappers/forced.py).
 
     tokens per pass    new tokens / target passes
     forced             new tokens that forced runs wrote / new tokens
@@ -25,13 +25,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import command
-from benchmarks.command import gain, number, ranged
-from benchmarks.models import OPENINGS, load_benchmark_pair
-from demo.clock import machine, spread
-from demo.race import race, race_figures
 from lib.markdown import markdown_table
 from lib.pattern import Pattern, grammar_of
+from measure import command
+from measure.clock import machine, spread
+from measure.command import gain, number, ranged
+from measure.models import OPENINGS, load_benchmark_pair
+from measure.race import race, race_figures
 from sampling import adjusted_logits
 from variants import Models, build, build_plain
 from variants.registry import whole
@@ -69,7 +69,7 @@ class Case(NamedTuple):
         return Pattern(self.grammar, self.encoder, len(self.ids))
 
     def builder(self, speculates, forces):
-        """Return the builder of a decoder for demo/race.py."""
+        """Return the builder of a decoder for measure/race.py."""
         def build_step(draft, target):
             allowed = self.pattern()  # each text has its own matcher
             sampling = {"temperature": self.temperature, "allowed": allowed}

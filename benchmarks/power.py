@@ -14,11 +14,11 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from benchmarks import command
 from exact.oracle import check
 from exact.rules.batched import EXACT, WRONG
 from exact.rules.register import BY_ID
 from lib.markdown import markdown_table
+from measure import command
 from sampling import softmax
 
 NUMBERS = 1 << 21  # the most probabilities in one array

@@ -16,15 +16,15 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from benchmarks import command
-from benchmarks.command import gain, number, ranged
-from benchmarks.models import OPENINGS, SIZES, load_benchmark_pair, named, size_in_words
-from demo.clock import machine, milliseconds
-from demo.race import costs_at, race, race_figures, simulated
 from gpt2 import GPT2
 from lib.backend.products import matmul
 from lib.checkpoints.weights import flatten
 from lib.markdown import markdown_table
+from measure import command
+from measure.clock import machine, milliseconds
+from measure.command import gain, number, ranged
+from measure.models import OPENINGS, SIZES, load_benchmark_pair, named, size_in_words
+from measure.race import costs_at, race, race_figures, simulated
 from sampling import with_sampling
 from speculative import autoregressive_sampling
 from theory.speedup import acceptance_rate

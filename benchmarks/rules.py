@@ -25,8 +25,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import command
-from benchmarks.models import LENGTH, OPENINGS, load_benchmark_pair
 from exact import recorded
 from exact.expected import (
     FORMS,
@@ -41,6 +39,8 @@ from exact.recorded import means_table
 from lib import terminal
 from lib.markdown import markdown_table
 from lib.statistics import means
+from measure import command
+from measure.models import LENGTH, OPENINGS, load_benchmark_pair
 from speculative import verify
 from variants.multipath import best_path, guess_paths
 from variants.registry import whole

@@ -7,7 +7,7 @@
 
     passes      bandwidth; milliseconds of M rows, and of a token after several contexts
     simulated   tokens per second for K = 1 .. 8 if a guess is accepted with probability alpha
-    own         tokens per second of the bundled pair on its own text, K auto too (demo/race.py)
+    own         tokens per second of the bundled pair on its text, K auto too (measure/race.py)
 
     floor       seconds: bytes of the weights / memory bandwidth, which is measured in turns
                 with passes over one row
@@ -17,9 +17,13 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks import command
-from benchmarks.command import number, ranged
-from benchmarks.models import (
+from gpt2 import to_host
+from lib.backend.arrays import get_backend
+from lib.markdown import markdown_table
+from measure import command
+from measure.clock import interleaved, machine, milliseconds, rows_actions
+from measure.command import number, ranged
+from measure.models import (
     OPENINGS,
     SIZES,
     load_benchmark_pair,
@@ -27,11 +31,7 @@ from benchmarks.models import (
     size_in_words,
     sizes,
 )
-from demo.clock import interleaved, machine, milliseconds, rows_actions
-from demo.race import builder, costs_at, race, race_figures, simulated_builder
-from gpt2 import to_host
-from lib.backend.arrays import get_backend
-from lib.markdown import markdown_table
+from measure.race import builder, costs_at, race, race_figures, simulated_builder
 from theory.hardware import pass_bytes
 from theory.speedup import walltime_improvement
 

@@ -3,7 +3,7 @@
     python -m benchmarks variants --json benchmarks/results/variants.json
     python -m benchmarks variants --rows stopping "speculative --K 2" "speculative --K 3"
 
-All decoders take turns on each prompt (demo/race.py), and everything is repeated; at
+All decoders take turns on each prompt (measure/race.py), and everything is repeated; at
 temperature 1 each repeat draws different texts. The time includes reading the prompt, but not
 loading.
 
@@ -16,13 +16,13 @@ loading.
 
 import shlex
 
-from benchmarks import command
-from benchmarks.command import gain, number
-from benchmarks.models import OPENINGS, load_benchmark_pair, named
-from demo.clock import machine
-from demo.flags import parse_args
-from demo.race import builder, costs_at, race, race_figures
 from lib.markdown import markdown_table
+from measure import command
+from measure.clock import machine
+from measure.command import gain, number
+from measure.models import OPENINGS, load_benchmark_pair, named
+from measure.race import builder, costs_at, race, race_figures
+from run.flags import parse_args
 from utils import MODELS_DIR
 from variants import DECODERS
 from variants.shared.tree_gpt2 import tree_model

@@ -6,11 +6,12 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from demo.compare import compare, decoded_run
-from demo.flags import parse_args, settings_for_json
-from demo.page import raced_run, run_as_data, save_page, stored_run
-from demo.task import load_task
 from docs.pictures.record import ROUND
+from page.page import raced_run, run_as_data, save_page, stored_run
+from run.compare import compare
+from run.decode import decoded_run
+from run.flags import parse_args, settings_for_json
+from run.task import load_task
 
 PAGE = Path(__file__).parent / "run.html"
 FLAGS = f"{ROUND} --n_tokens_to_generate 44"

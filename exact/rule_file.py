@@ -19,7 +19,7 @@ and the tokens that end a text.
         setting(row, new_tokens) -> the weights of the next token
         STOP = 2, or several tokens
 
-exact/judge.py enumerates such a rule, and demo/own.py runs it with real models. RuleError is
+exact/judge.py enumerates such a rule, and run/own.py runs it with real models. RuleError is
 raised for a file that is refused.
 """
 

@@ -138,6 +138,13 @@ def try_to_write(name: str, path: Path) -> None:
         path.resolve().unlink()
 
 
+def check_page_path(path: str | Path) -> None:
+    """Raise an error unless the page of --trace can be written; call it before a long run."""
+    if Path(path).suffix != ".html":
+        raise ValueError(f"--trace {path}: choose a name that ends in .html")
+    try_to_write("trace", Path(path))
+
+
 def read_json_flag(name: str, path: Path) -> Any:
     """Return the value in the JSON file that a flag names; ValueError if it holds no JSON."""
     with open_flag(name, str(path), "rb") as file:

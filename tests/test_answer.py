@@ -7,8 +7,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from demo import answer
-from demo.answer import (
+from lib.statistics import coin_divergence, resamples, student_quantile, surprise_limit
+from measure import answer
+from measure.answer import (
     DOES_NOT_PAY,
     NOT_KNOWN,
     PAYS,
@@ -16,7 +17,6 @@ from demo.answer import (
     answer_of,
     raced_speedup,
 )
-from lib.statistics import coin_divergence, resamples, student_quantile, surprise_limit
 
 
 def row(low, speedup, high):

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from demo import clock
-from demo.costs import SPREAD, disturbance, least_costs, timed_turns
-from demo.race import WrittenText, tokens_per_second
 from docs.tables import stored
+from measure import clock
+from measure.costs import SPREAD, disturbance, least_costs, timed_turns
+from measure.race import WrittenText, tokens_per_second
 from theory.speedup import best_K
 
 

@@ -13,22 +13,18 @@ import numpy as np
 import pytest
 from pytest import approx
 
-import demo.compare
-import demo.costs
-from demo.compare import (
-    Run,
-    acceptance_figures,
-    compare,
-    difference_of_texts,
-    first_difference,
-    pass_figures,
-    timed,
-)
-from demo.costs import SECONDS, measure_costs
-from demo.describe import comparison_in_words, judge_command, next_step, table_lines
-from demo.flags import parse_args
-from demo.task import Task, load_task
+import measure.costs
+import measure.passes
+import run.compare
+import run.decode
 from lib.prefix import common_prefix
+from measure.costs import SECONDS, measure_costs
+from measure.passes import acceptance_figures, timed
+from run.compare import compare, difference_of_texts, first_difference, pass_figures
+from run.decode import Run
+from run.describe import comparison_in_words, judge_command, next_step, table_lines
+from run.flags import parse_args
+from run.task import Task, load_task
 from speculative import Round, generate, make_step
 from tests.toys import context_free
 from utils import MODELS_DIR
@@ -89,7 +85,8 @@ class Counting:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(demo.compare, "time", clock)
+    for module in (measure.passes, run.decode):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 
@@ -266,7 +263,7 @@ def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
         target([1])
         return Run([1] * n_tokens, rounds, seconds, draft, target)
 
-    monkeypatch.setattr(demo.compare, "decoded_run", made_run)
+    monkeypatch.setattr(run.compare, "decoded_run", made_run)
     got = run_figures(clock)
     printed = comparison_in_words(got, parse_args([]))
     assert f"\nTry: {advice}" in printed
@@ -358,7 +355,7 @@ def test_slow_models_are_measured_once():
 
 
 def test_the_seconds_of_measuring_are_counted_and_shown(clock, monkeypatch):
-    monkeypatch.setattr(demo.costs, "measure_costs",
+    monkeypatch.setattr(measure.costs, "measure_costs",
                         partial(measure_costs, clock=clock.perf_counter))
     got = run_figures(clock, K="auto", N=30, x=(4,))  # the draft is right: 8 guesses, 9 tokens
     measuring = 1 + 11 + 1 + sum(10 + n for n in range(1, 10))  # read the text; one of each

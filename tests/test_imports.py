@@ -11,7 +11,7 @@ import pytest
 
 from tests.pages import ROOT, file_text, table
 
-APART = {"lib.checkpoints", "demo", "tqdm", "argparse", "numba"}
+APART = {"lib.checkpoints", "run", "measure", "tqdm", "argparse", "numba"}
 
 
 def loaded_by(modules):
@@ -36,13 +36,13 @@ def test_a_default_run_loads_the_decoder_that_it_uses_and_what_its_flags_need():
     # the run prints its figures too; no word among them is a module's name
     words = loaded_by("main; main.main(['--n_tokens_to_generate', '4', '--json'])")
     assert words >= APART - {"numba"}
-    module = r"(variants|wrappers|demo|exact)\.[\w.]+"
+    module = r"(variants|wrappers|measure|run|exact)\.[\w.]+"
     rooms = {word for word in words if re.fullmatch(module, word)}
     assert rooms == {
         "variants.registry", "variants.speculative", "variants.shared",
         "variants.shared.acceptance", "variants.shared.branches",
         "wrappers.forced", "wrappers.window",
-        "demo.compare", "demo.describe", "demo.flags", "demo.task"}
+        "measure.passes", "run.compare", "run.decode", "run.describe", "run.flags", "run.task"}
 
 
 def test_a_verifier_is_judged_with_numpy_alone():
@@ -55,7 +55,7 @@ def test_a_verifier_is_judged_with_numpy_alone():
 
 FLOORS = [  # an import leads to a lower floor, or stays in its room
     {"lib", "sampling"}, {"gpt2", "encoder"}, {"speculative"}, {"theory"}, {"variants"},
-    {"wrappers", "exact"}, {"utils"}, {"demo"}, {"main"}, {"benchmarks"},
+    {"wrappers", "exact"}, {"utils"}, {"measure"}, {"run"}, {"page"}, {"main"}, {"benchmarks"},
     {"tools", "docs", "models"}, {"tests"}]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 ROOMS_OF_EXACT = [{"exact.law", "exact.toys"}, {"exact"}, {"exact.rules"},

@@ -19,8 +19,8 @@ from benchmarks.low_acceptance import (
     two_token_model,
     zero_filled,
 )
-from benchmarks.models import OPENINGS
 from docs.tables import stored
+from measure.models import OPENINGS
 from sampling import with_sampling
 from speculative import Round, draft_and_verify, generate, guess, make_step
 from tests.commands import outcome

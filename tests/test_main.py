@@ -9,10 +9,10 @@ import sys
 import pytest
 
 import main
-from demo.flags import PROMPT
-from demo.page import stored_run
 from lib.checkpoints.huggingface import write_folder
 from lib.memory import read_memory
+from page.page import stored_run
+from run.flags import PROMPT
 from tests.checkpoints import HPARAMS, write_converted
 from tests.commands import json_of_run, refusal, run_main
 from tests.pages import on_one_line

@@ -7,9 +7,9 @@ import re
 import pytest
 
 import main
-from demo.flags import entry_of_flag
-from demo.prompts import Job
 from lib.backend import products
+from run.flags import entry_of_flag
+from run.prompts import Job
 from tests.commands import json_of_run, outcome, refusal, run_main
 from tests.test_judge import GUESS, RIGHT, STEP
 from tests.test_trace import stored_run

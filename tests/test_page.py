@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from demo import page
+from page import page
 from speculative import guess, speculative_step, verify
 from tests.distributions import Scripted
 from tests.small import lenient_law

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import main
-from demo.compare import decoded_run, with_costs
-from demo.flags import parse_args
-from demo.task import load_task, with_pattern
 from exact.law import text_law
 from lib.pattern import Pattern, grammar_of, library, tokenizer_of
+from run.decode import decoded_run, with_costs
+from run.flags import parse_args
+from run.task import load_task, with_pattern
 from sampling import warp, with_sampling
 from tests.bundled import encoder
 from tests.commands import refusal, run_main
@@ -264,7 +264,7 @@ REFUSED = [  # flags, the text of the FILE that they name, why
 def test_a_pattern_that_cannot_be_written_is_refused_before_weights_are_loaded(
         flags, text, why, tmp_path, monkeypatch):
     (tmp_path / "pattern").write_text(text, encoding="utf-8")
-    monkeypatch.setattr("demo.task.load_pair", None)  # a call would be a TypeError
+    monkeypatch.setattr("run.task.load_pair", None)  # a call would be a TypeError
     words = flags.replace("FILE", str(tmp_path / "pattern")).split()
     assert re.search(why, refusal(main.main, *words).strip())
 

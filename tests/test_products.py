@@ -224,7 +224,7 @@ def test_NumPy_multiplies_without_a_working_Numba_and_Numba_without_a_cache(befo
 FIRST_RUN = """
 import sys
 import main
-from demo import compare
+from run import compare
 from numba.core import event
 
 def counted(task, *args):

@@ -9,7 +9,7 @@ from string import Template
 
 import pytest
 
-from demo import flags
+from run import flags
 from tests.checkpoints import HPARAMS, write_converted
 from tests.commands import refusal
 from tests.pages import ROOT, file_text

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from demo.page import page_text, stored_run
 from docs.run import PAGE, draw_picture, recorded_race, recorded_run, with_todays_code
 from docs.tables import stored
+from page.page import page_text, stored_run
 from tests.chromium import CHROMIUM
 from tests.pages import file_text
 

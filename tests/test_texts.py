@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from demo.compare import decoded_run
-from demo.flags import parse_args
-from demo.task import load_task
+from run.decode import decoded_run
+from run.flags import parse_args
+from run.task import load_task
 from tests.pages import file_text
 from variants import DECODERS
 

@@ -4,9 +4,9 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.command import number
-from demo.answer import FEWEST_TOKENS, conditions
 from lib.markdown import markdown_table
+from measure.answer import FEWEST_TOKENS, conditions
+from measure.command import number
 from theory.speedup import walltime_improvement
 from variants.registry import Costs
 

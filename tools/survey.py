@@ -9,7 +9,7 @@ On several machines, start a scheduler on one of them, workers on each, and then
     python -m tools.survey --prompts FILE --out FILE.jsonl --scheduler tcp://HOST:8786
 
 Flags, records, resuming and errors are as in main.py --prompts, because the code is the same
-(demo/prompts.py). Dask (requirements/cluster.txt) gives the prompts to the workers. Each worker
+(run/prompts.py). Dask (requirements/cluster.txt) gives the prompts to the workers. Each worker
 writes one text at a time, so decoders with trees and heads work too. A text is seeded by the
 position of its prompt in the file, so every worker writes the same text for it. If a worker
 dies, a different worker gets its prompt.
@@ -27,12 +27,12 @@ from itertools import chain, islice
 
 import numpy as np
 
-from demo.flags import parse_args
-from demo.prompts import Job, Writer, write_records
-from demo.task import Task, load_task
 from lib.backend.arrays import in_one_line
 from lib.pattern import DeadEnd
 from lib.terminal import Help, Parser, command
+from run.flags import parse_args
+from run.prompts import Job, Writer, write_records
+from run.task import Task, load_task
 from speculative import Round, generate
 from variants import build
 from variants.registry import whole
@@ -61,7 +61,7 @@ def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
 
 def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int | None,
                    task: Task, args: Namespace) -> Writer:
-    """Return a Writer (demo/prompts.py) that has workers write the texts."""
+    """Return a Writer (run/prompts.py) that has workers write the texts."""
     if args.batch is not None:
         raise ValueError("--batch does not apply to tools.survey: a worker writes one text at "
                          "a time")

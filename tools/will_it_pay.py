@@ -5,19 +5,19 @@
     python -m tools.will_it_pay --target FOLDER --draft none      # decoders without a draft
     python -m tools.will_it_pay --target 1558M --draft 124M --random      # without a download
 
-    (a) costs        time of a draft step, and of passes over 1 .. 9 rows    demo/costs.py
-    (b) acceptance   by position, counted on the pair's own texts            demo/hazards.py
-    (c) prediction   the speed-up for every K by (a) and (b)                 demo/hazards.py
-    (d) race         plain decoding against the best few, several runs       demo/race.py
-    (e) answer       from the intervals of the race                          demo/answer.py
+    (a) costs        time of a draft step, and of passes over 1 .. 9 rows   measure/costs.py
+    (b) acceptance   by position, counted on the pair's own texts           measure/positions.py
+    (c) prediction   the speed-up for every K by (a) and (b)                measure/positions.py
+    (d) race         plain decoding against the best few, several runs      measure/race.py
+    (e) answer       from the intervals of the race                         measure/answer.py
 
     alpha   probability that a guess is accepted
     c       time of a draft step / time of a target pass over one row
     case    the figures of one temperature
 
 The answer for each temperature is one of three: it pays, it does not pay, or it is not known
-(demo/answer.py states the rule). A wrong "it pays" or "it does not pay" has a probability of at
-most 5 %.
+(measure/answer.py states the rule). A wrong "it pays" or "it does not pay" has a probability of
+at most 5 %.
 
 Without a draft, (b) and (c) are left out. The "predicted" speed-ups in the table of decoders
 are computed after the race, from the acceptance and the mean times of the race's passes. After
@@ -32,20 +32,22 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks import command
-from benchmarks.models import OPENINGS, named, random_model
-from demo.answer import answer_of, raced_speedup
-from demo.clock import machine
-from demo.costs import N_ROWS, disturbance, least_costs, timed_turns
-from demo.flags import add_backend_flag, add_folder_flags, decoder_name, entry_of_flag
-from demo.hazards import (
+from lib.backend import products
+from lib.backend.arrays import gpu_errors_in_one_line
+from lib.terminal import notify
+from lib.tokenizer import Tokenizer
+from measure import command
+from measure.answer import answer_of, raced_speedup
+from measure.clock import machine
+from measure.costs import N_ROWS, disturbance, least_costs, timed_turns
+from measure.models import OPENINGS, named, random_model
+from measure.positions import (
     counts_of_race,
     overall_acceptance,
     position_figures,
     speedups_of_counts,
 )
-from demo.prompts import ids_of_line, opened_prompts, prompt_lines, prompt_of_line
-from demo.race import (
+from measure.race import (
     builder,
     n_written,
     race_figures,
@@ -53,11 +55,9 @@ from demo.race import (
     seconds_per_token,
     text_figures_of_runs,
 )
-from demo.task import check_backend, nonempty
-from lib.backend import products
-from lib.backend.arrays import gpu_errors_in_one_line
-from lib.terminal import notify
-from lib.tokenizer import Tokenizer
+from run.flags import add_backend_flag, add_folder_flags, decoder_name, entry_of_flag
+from run.prompts import ids_of_line, opened_prompts, prompt_lines, prompt_of_line
+from run.task import check_backend, nonempty
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
 from tools.report import ASSUMED, draw_answer, paragraphs, picture_path

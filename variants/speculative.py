@@ -1,8 +1,8 @@
 """The papers' own decoder; and K chosen from costs: Leviathan et al. (2023) Sec. 3.5. Lossless.
 
 Adds to speculative.py: --K auto. The papers' formula for the best K needs the costs of draft
-and target, which are given or measured before the run (demo/costs.py), and the acceptance rate
-alpha: accepted / tested guesses, with less weight on older rounds (acceptance.py). If no K
+and target, which are given or measured before the run (measure/costs.py), and the acceptance
+rate alpha: accepted / tested guesses, with less weight on older rounds (acceptance.py). If no K
 pays, the step decodes plainly, and tries one guess after 32 rounds, after 64 more, and so on. K
 depends on finished rounds alone, so the text stays exact.
 """

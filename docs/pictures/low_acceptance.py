@@ -5,7 +5,7 @@ temperature, with 90 % intervals; the dashed curves are those of the draft witho
 """
 
 from benchmarks.low_acceptance import EAGLE, GUESSED, exact_cell
-from demo.hazards import counts_from_lists, position_figures
+from measure.positions import counts_from_lists, position_figures
 
 HEALTHY = "none"
 LABELS = {  # names that fit over a plot

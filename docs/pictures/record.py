@@ -1,7 +1,7 @@
 """Record what pictures show: a race, a round with a rejected guess, and acceptance by token.
 
     race    both decoders on one prompt, several times; the repeat with the median speed-up
-    round   the first round of one text at temperature 1, as demo/trace.py sees it
+    round   the first round of one text at temperature 1, as run/rounds.py sees it
     easy    the acceptance at each token of the race's text, at temperature 1
 
 Draws are fixed by the seed; seconds are those of the machine that records.
@@ -11,10 +11,10 @@ import shlex
 
 import numpy as np
 
-from demo.compare import decoded_run, warmed_up
-from demo.flags import parse_args
-from demo.task import load_task
 from docs.tables import stored
+from run.decode import decoded_run, warmed_up
+from run.flags import parse_args
+from run.task import load_task
 from sampling import softmax
 
 RACE = ('--prompt "The owl said to the mouse," --repetition_penalty 1.2 --temperature 0 --K 4 '

@@ -13,7 +13,6 @@ import pytest
 from benchmarks import (
     acceptance,
     batch,
-    command,
     engines,
     patterns,
     quantized,
@@ -22,13 +21,13 @@ from benchmarks import (
     variants,
 )
 from benchmarks.__main__ import NAMES, main
-from benchmarks.models import agreeing, random_model, sizes
-from demo import clock, compare
-from demo import race as race_module
-from demo.clock import rows_actions
-from demo.race import WrittenText, builder, race, race_figures, simulated_builder
 from lib.prefix import common_prefix
 from lib.terminal import try_to_write
+from measure import clock, command, passes
+from measure import race as race_module
+from measure.clock import rows_actions
+from measure.models import agreeing, random_model, sizes
+from measure.race import WrittenText, builder, race, race_figures, simulated_builder
 from speculative import Round
 from tests.commands import outcome, refusal
 from tests.pages import ROOT
@@ -136,7 +135,7 @@ def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
         clock.now += 100
         return greedy("speculative", K=2)(draft, target)
 
-    for module in (race_module, compare):
+    for module in (race_module, passes):
         monkeypatch.setattr(module, "time", clock)
     text = race_module.write_text(Slow(1.0), Slow(10.0), build_step, [1], N=5, seed=0)
     assert (text.draft, text.target) == ([1.0] * 3, [10.0] * 2)  # 3 tokens, then 2: all accepted
@@ -370,7 +369,7 @@ def fails(args):
 
 
 def run_command(all_figures, paragraphs=lambda figures, args: [str(figures)], **flags):
-    """Run benchmarks/command.py with these functions; return the status and what is printed."""
+    """Run measure/command.py with these functions; return the status and what is printed."""
     args = Namespace(**{"json": None, "show": None} | flags)
     return outcome(lambda argv: command.run("bench", args, all_figures, paragraphs))
 

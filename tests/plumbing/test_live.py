@@ -13,11 +13,11 @@ from unittest import mock
 
 import pytest
 
-from demo import live
-from demo.compare import decoded_run
-from demo.flags import parse_args
-from demo.task import MAX_PROMPT, load_task
 from lib.pattern import KINDS
+from page import live
+from run.decode import decoded_run
+from run.flags import parse_args
+from run.task import MAX_PROMPT, load_task
 from tests.chromium import chromium
 from tests.commands import DEFAULT_CTRL_C, refusal, until
 
@@ -194,7 +194,7 @@ def test_the_page_may_ask_its_own_server_only(server):
 # ---- a separate process, and the page
 
 def test_ctrl_c_ends_it_while_a_text_is_written():
-    process = subprocess.Popen([sys.executable, "-m", "demo.live", "--port", "0",
+    process = subprocess.Popen([sys.executable, "-m", "page.live", "--port", "0",
                                 "--backend", "numpy"], text=True, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, preexec_fn=DEFAULT_CTRL_C)
     try:
@@ -204,7 +204,7 @@ def test_ctrl_c_ends_it_while_a_text_is_written():
         connection.getresponse().readline()
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
-        assert process.returncode == 0 and said.endswith("\ndemo.live: stopped\n")
+        assert process.returncode == 0 and said.endswith("\npage.live: stopped\n")
         assert "Traceback" not in said
     finally:
         process.kill()

@@ -17,8 +17,11 @@ import numpy as np
 import pytest
 
 import main
-from demo.flags import parse_args, settings_for_json
-from demo.prompts import (
+from lib.backend import products
+from lib.pattern import DeadEnd
+from lib.terminal import command
+from run.flags import parse_args, settings_for_json
+from run.prompts import (
     Job,
     append_records,
     prompt_lines,
@@ -26,10 +29,7 @@ from demo.prompts import (
     repeated_ids,
     write_records,
 )
-from demo.task import load_task
-from lib.backend import products
-from lib.pattern import DeadEnd
-from lib.terminal import command
+from run.task import load_task
 from sampling import with_sampling
 from speculative import Round, draft_and_verify, generate
 from tests.checkpoints import HPARAMS, write_converted
@@ -232,7 +232,7 @@ def test_a_temperature_at_which_the_decoder_does_not_work_is_the_lines_error(run
 
 
 def test_the_longest_line_is_one_prompt_and_a_longer_one_is_refused(flags, monkeypatch):
-    monkeypatch.setattr("demo.prompts.MAX_PROMPT", 8)
+    monkeypatch.setattr("run.prompts.MAX_PROMPT", 8)
     write_prompts(["A bear.", "b" * 7])  # with its newline the first line has 8 bytes
     with open("prompts", "rb") as file:
         assert [*prompt_lines(file, "prompts")] == [b"A bear.", b"b" * 7]
@@ -287,7 +287,7 @@ def test_ctrl_c_says_how_to_resume_and_whole_records_stay(flags, more, words, mo
         yield next(jobs), []  # a text without a round
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("demo.prompts.opened_prompts", lambda path: open("prompts", "rb"))
+    monkeypatch.setattr("run.prompts.opened_prompts", lambda path: open("prompts", "rb"))
     args = parse_args([*flags, *more])
     main_of_test = command("main.py")(
         lambda argv: write_records(args, lambda task, args: interrupted_texts))

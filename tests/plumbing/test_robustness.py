@@ -18,10 +18,10 @@ import pytest
 
 import main
 import utils
-from demo.flags import parse_args
-from demo.page import stored_run
-from demo.task import Task, prompt_of_flags, with_prompt
 from lib.checkpoints.vocabulary import read_merges
+from page.page import stored_run
+from run.flags import parse_args
+from run.task import Task, prompt_of_flags, with_prompt
 from tests.commands import json_of_run, refusal, run_main
 from tests.conftest import pytest_configure
 from tests.test_imports import FLOOR
@@ -136,7 +136,7 @@ INTERRUPTED = """
 import runpy, sys
 class Interrupt:
     def find_spec(self, name, *_):
-        if name == "demo.compare":
+        if name == "run.compare":
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupt())
 runpy.run_path("main.py", run_name="__main__")

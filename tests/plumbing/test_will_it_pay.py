@@ -9,8 +9,8 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from demo import race
-from demo.answer import answer_of, conditions, raced_speedup
+from measure import race
+from measure.answer import answer_of, conditions, raced_speedup
 from tests.checkpoints import HPARAMS, write_converted
 from tests.chromium import TELEPHONE
 from tests.commands import outcome, refusal

@@ -12,7 +12,7 @@ import numpy as np  # noqa: E402
 
 from benchmarks import door, loops  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
-from benchmarks.models import random_model  # noqa: E402
+from measure.models import random_model  # noqa: E402
 from tests.commands import outcome  # noqa: E402
 from tests.wrappers.families import random_model as random_peer  # noqa: E402
 

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.models import OPENINGS
-from demo.compare import timed
 from docs.tables import stored
 from encoder import END_OF_TEXT, Encoder, byte_characters
 from exact.law import expectation, law, text_law
 from gpt2 import GPT2
 from lib.checkpoints.huggingface import write_folder
 from lib.checkpoints.weights import random_params
+from measure.models import OPENINGS
+from measure.passes import timed
 from sampling import warp, with_sampling
 from speculative import complete, draft_and_verify, generate
 from tests import bundled

@@ -15,12 +15,12 @@ transformers = pytest.importorskip("transformers", reason="needs requirements/pe
 import numpy as np  # noqa: E402
 
 import main  # noqa: E402
-from demo import live  # noqa: E402
-from demo.flags import parse_args  # noqa: E402
-from demo.page import stored_run  # noqa: E402
-from demo.prompts import Job  # noqa: E402
-from demo.task import load_task  # noqa: E402
-from demo.trace import name_of, round_as_data, text_reader  # noqa: E402
+from page import live  # noqa: E402
+from page.page import stored_run  # noqa: E402
+from run.flags import parse_args  # noqa: E402
+from run.prompts import Job  # noqa: E402
+from run.rounds import name_of, round_as_data, text_reader  # noqa: E402
+from run.task import load_task  # noqa: E402
 from sampling import with_sampling  # noqa: E402
 from speculative import Round, autoregressive_sampling, verify  # noqa: E402
 from tests.commands import outcome, refusal, run_main  # noqa: E402

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.compare import compare, decoded_run, first_difference
-from demo.describe import comparison_in_words
-from demo.flags import parse_args
-from demo.task import Task
 from encoder import Encoder, byte_characters
 from lib.checkpoints.weights import flatten, random_params
+from run.compare import compare, first_difference
+from run.decode import decoded_run
+from run.describe import comparison_in_words
+from run.flags import parse_args
+from run.task import Task
 from speculative import complete, draft_and_verify
 from tests.small import COSTS, FORMS
 from tests.toys import toy

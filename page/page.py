@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from demo.listing import file_of, listing_of
-from demo.task import Task
-from demo.trace import text_reader
 from lib.checkpoints.files import atomic
-from lib.terminal import try_to_write
+from page.listing import file_of, listing_of
+from run.rounds import text_reader
+from run.task import Task
 from variants import DECODERS
 from variants.registry import Decoder
 
@@ -24,7 +23,7 @@ STYLE = Path(__file__).parent / "page.css"  # of all pages
 
 def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict,
                 entry: Decoder | None = None) -> dict:
-    """Return a run as data for the page; demo/trace.py returns such rounds.
+    """Return a run as data for the page; run/rounds.py returns such rounds.
 
     `entry` is the decoder's, if it is not registered.
     """
@@ -36,7 +35,7 @@ def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict,
 
 
 def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
-    """Return a run that demo/compare.py measured, with the plain run that it races against."""
+    """Return a run that run/compare.py measured, with the plain run that it races against."""
     plain = numbers["autoregressive"]
     text_of_next = text_reader(task.encoder)
     run = run_as_data(numbers["prompt"], rounds, numbers["settings"], task.entry)
@@ -86,13 +85,6 @@ def source_line(function: Callable) -> dict:
 
 
 # ---- the file
-
-def check_page_path(path: str | Path, flag: str = "trace") -> None:
-    """Raise an error unless a page can be written here; call it before a long run."""
-    if Path(path).suffix != ".html":
-        raise ValueError(f"--{flag} {path}: choose a name that ends in .html")
-    try_to_write(flag, Path(path))
-
 
 def save_page(path: str | Path, run: dict) -> None:
     """Write the page of a run. After an error the old file stays; the message names it."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lib import pattern
 from lib.backend.products import BACKENDS
-from lib.terminal import Help, Parser, flags_given, not_a_choice, open_flag
+from lib.terminal import Help, Parser, check_page_path, flags_given, not_a_choice, open_flag
 from sampling import check_sampling
 from utils import MODELS_DIR
 from variants import DECODERS
@@ -62,7 +62,7 @@ def entry_of_flag(name: str) -> Decoder:
     """Return the entry of --decoder, a registered name or FILE.py; ValueError if it is bad."""
     if not name.endswith(".py"):
         return DECODERS[name]
-    from demo.own import read_entry  # here, because it loads exact/, which others do not need
+    from run.own import read_entry  # here, because it loads exact/, which others do not need
 
     return read_entry(Path(name))
 
@@ -214,8 +214,6 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     check_sampling(**args.sampling)
     # All flags are checked here, so that an error comes before a model is loaded.
     if args.trace:
-        from demo.page import check_page_path  # only a run with a page needs it
-
         check_page_path(args.trace)
     check_flags(args, entry, args.given)
     args.grammar = grammar_of_flags(args)

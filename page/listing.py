@@ -1,6 +1,6 @@
 """Return the code of one round as the page of a run lists it: lines without docstrings.
 
-The page steps through these lines with the numbers of a round in them (demo/listing.js). A line
+The page steps through these lines with the numbers of a round in them (page/listing.js). A line
 has a name, `place`, which the page uses instead of a line number: "verify.test" is the line of
 `verify` that tests a guess.
 """

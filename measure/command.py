@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.models import LENGTH
 from lib.terminal import (
     Help,
     Parser,
@@ -17,6 +16,7 @@ from lib.terminal import (
     read_json_flag,
     try_to_write,
 )
+from measure.models import LENGTH
 from variants.registry import whole
 
 

@@ -18,15 +18,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from demo.compare import decoded_run, warmed_up, with_costs
-from demo.flags import parse_args
-from demo.page import page_text, run_as_data
-from demo.prompts import grammar_of_line
-from demo.task import MAX_PROMPT, Task, draft_of, load_task, with_pattern, with_prompt
 from lib import pattern
 from lib.backend.arrays import in_one_line
 from lib.checkpoints.files import json_value
 from lib.terminal import Parser, command
+from page.page import page_text, run_as_data
+from run.decode import decoded_run, warmed_up, with_costs
+from run.flags import parse_args
+from run.prompts import grammar_of_line
+from run.task import MAX_PROMPT, Task, draft_of, load_task, with_pattern, with_prompt
 from sampling import check_sampling
 from variants import DECODERS, entry_of
 from variants.registry import whole_from_0
@@ -222,10 +222,10 @@ def live_page(task: Task) -> str:
     return text.replace("</body>", f"{form}</body>")
 
 
-@command("demo.live")
+@command("page.live")
 def main(argv=None):
     """Load the models, serve until Ctrl-C."""
-    parser = Parser(prog="python -m demo.live", description=__doc__.split("\n")[0],
+    parser = Parser(prog="python -m page.live", description=__doc__.split("\n")[0],
                     epilog=f"Flags of main.py that also apply: --{', --'.join(FLAGS)}.")
     parser.add_argument("--port", type=port, default=8000,
                         help="port of the page; 0 chooses a free port (default: 8000)")
@@ -233,7 +233,7 @@ def main(argv=None):
     for flag in others:
         name = flag.removeprefix("--").partition("=")[0]  # "top_k" of "--top_k=5"
         if flag.startswith("--") and name not in FLAGS:
-            raise ValueError(f"{flag} is not a flag of demo.live: choose it on the page, or "
+            raise ValueError(f"{flag} is not a flag of page.live: choose it on the page, or "
                              "see --help")
     task = load_task(parse_args(others))
     warmed_up(task)  # the first text must not wait for Numba
@@ -244,7 +244,7 @@ def main(argv=None):
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            print("demo.live: stopped", file=sys.stderr)
+            print("page.live: stopped", file=sys.stderr)
 
 
 if __name__ == "__main__":

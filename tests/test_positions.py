@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from demo.hazards import (
+from measure.positions import (
     PositionCounts,
     counts_of_race,
     position_figures,
     speedups_of_counts,
     tokens_of_rounds,
 )
-from demo.race import WrittenText
+from measure.race import WrittenText
 from speculative import Round
 from theory.speedup import walltime_improvement
 from variants.registry import Costs

@@ -3,7 +3,7 @@
 import shlex
 from argparse import Namespace
 
-from demo.compare import SHORTEST
+from run.compare import SHORTEST
 
 
 def comparison_in_words(numbers: dict, args: Namespace) -> str:

@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from demo.clock import spread
-from demo.compare import acceptance_figures, timed
-from demo.costs import measure_costs
+from measure.clock import spread
+from measure.costs import measure_costs
+from measure.passes import acceptance_figures, timed
 from sampling import one_hot_rows, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement

@@ -52,9 +52,15 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from demo.compare import acceptance_figures, pattern_figures, quotient
-from demo.flags import settings_for_json
-from demo.task import (
+from lib import pattern
+from lib.backend.arrays import gpu_errors_in_one_line
+from lib.checkpoints.files import file_lock
+from lib.terminal import not_a_choice, open_flag, print_safely
+from lib.tokenizer import Tokenizer
+from measure.passes import acceptance_figures, quotient
+from run.compare import pattern_figures
+from run.flags import settings_for_json
+from run.task import (
     MAX_PROMPT,
     Task,
     load_task,
@@ -65,11 +71,6 @@ from demo.task import (
     without_mark,
     without_newline,
 )
-from lib import pattern
-from lib.backend.arrays import gpu_errors_in_one_line
-from lib.checkpoints.files import file_lock
-from lib.terminal import not_a_choice, open_flag, print_safely
-from lib.tokenizer import Tokenizer
 from sampling import check_sampling
 from speculative import Round, Step, is_whole
 from wrappers.forced import ForcedRound

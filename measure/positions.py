@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from demo.race import WrittenText
 from lib.statistics import interval, resamples
+from measure.race import WrittenText
 from speculative import Round
 from variants.registry import Costs
 

@@ -11,13 +11,15 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from demo import page
-from demo import trace as watch
-from demo.compare import Timed, decoded_run, with_costs
-from demo.flags import parse_args, settings_for_json
-from demo.page import stored_run
-from demo.task import load_task
 from encoder import Encoder, byte_characters
+from lib.terminal import check_page_path
+from measure.passes import Timed
+from page import page
+from page.page import stored_run
+from run import rounds as watch
+from run.decode import decoded_run, with_costs
+from run.flags import parse_args, settings_for_json
+from run.task import load_task
 from sampling import residual, sample
 from speculative import Round, complete, draft_and_verify, generate, verify
 from tests.commands import json_of_run, run_main
@@ -239,7 +241,7 @@ def test_the_page_holds_the_run_fetches_nothing_and_none_of_its_texts_is_markup(
 def test_a_page_that_cannot_be_written_is_refused(tmp_path, name, words):
     (tmp_path / "folder.html").mkdir()
     with pytest.raises((ValueError, OSError), match=words):
-        page.check_page_path(tmp_path / name)
+        check_page_path(tmp_path / name)
 
 
 def test_on_a_full_disk_the_report_is_printed_and_the_old_page_stays(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ The rule for one temperature
         FEWEST_RUNS repeats, or if there is only one prompt.
     (b) It pays if at least one decoder has low > 1.
     (c) It does not pay if all decoders have high < 1, and the costs are not disturbed
-        (demo/costs.py). Disturbed costs may have chosen the wrong K for the race.
+        (measure/costs.py). Disturbed costs may have chosen the wrong K for the race.
     (d) Otherwise it is not known.
 
 Why (b) is wrong with a probability of at most 5 %

@@ -1,0 +1,112 @@
+"""Time the passes of models, and count what a run's rounds accepted."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from speculative import Round
+from variants.shared.branches import Tree
+from wrappers.forced import ForcedRound
+
+
+class Timed:
+    """Call a model; record the seconds of each pass and its rows of logits."""
+
+    def __init__(self, model):
+        self.model = model
+        self.seconds = []
+        self.rows = []
+
+    def __getattr__(self, name):
+        # Called for names that Timed lacks, such as n_ctx and fresh.
+        if name.startswith("__"):  # copy and pickle ask for these before `model` is set
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+    def __call__(self, ids, n_last=1):
+        # A GPU's time counts too: the models return NumPy arrays, so a pass has ended here.
+        start = time.perf_counter()
+        logits = self.model(ids, n_last)
+        self.seconds.append(time.perf_counter() - start)
+        self.rows.append(len(logits))
+        return logits
+
+    def n_passes(self) -> int:
+        """Return how many passes gave logits."""
+        return sum(n_rows > 0 for n_rows in self.rows)
+
+    def ms(self) -> float | None:
+        """Return the mean milliseconds of a pass that gave logits, or None if there was none.
+
+        The mean is returned because a run takes the mean time of a pass times the number of
+        passes. The median would be smaller: a draft's pass after a target's pass finds the
+        processor's caches cold and is slow.
+        """
+        if self.n_passes() == 0:
+            return None
+        with_logits = [seconds for seconds, n_rows in zip(self.seconds, self.rows) if n_rows]
+        return 1e3 * float(np.mean(with_logits))
+
+
+class TimedStates(Timed):
+    """Also time `hidden` and `logits`, the two halves of a GPT2's pass.
+
+    Decoders with heads call the halves. For the prompt they call `hidden` alone: this pass has
+    no logits, so 0 rows, and is not among the passes that write the text.
+    """
+
+    def hidden(self, ids, n_last=1):
+        """Time the first half of a pass."""
+        start = time.perf_counter()
+        states = self.model.hidden(ids, n_last)
+        self.seconds.append(time.perf_counter() - start)
+        self.rows.append(0)  # `logits` puts the number of rows here, if it is called
+        return states
+
+    def logits(self, states):
+        """Time the second half; add it to the last pass."""
+        start = time.perf_counter()
+        logits = self.model.logits(states)
+        self.seconds[-1] += time.perf_counter() - start
+        self.rows[-1] = len(logits)
+        return logits
+
+
+def timed(model) -> Timed:
+    """Return a model that records its passes, and has all that `model` has."""
+    return TimedStates(model) if hasattr(model, "hidden") else Timed(model)
+
+
+def acceptance_figures(rounds: Sequence[Round]) -> dict:
+    """Return how many rounds accepted 0, 1, .. guesses; then accepted and tested guesses.
+
+    The numbers of accepted and of tested guesses are None for trees, because siblings compete
+    for one position. Rounds that a pattern forced do not count.
+    """
+    # The guesses of a forced round are accepted without a test.
+    rounds = [result for result in rounds if not isinstance(result, ForcedRound)]
+    n_accepted = [result.n_accepted for result in rounds]
+    # The list has an entry for each number up to `most`, even if no round accepted so many.
+    most = max((n_guesses_in_a_row(result.guesses) for result in rounds), default=0)
+    figures: dict = {"rounds_by_accepted": [n_accepted.count(n) for n in range(most + 1)],
+                     "accepted": None, "tested": None, "acceptance": None}
+    has_tree = any(isinstance(result.guesses, Tree) for result in rounds)
+    if not has_tree:
+        accepted = sum(n_accepted)
+        tested = sum(result.n_tested for result in rounds)
+        figures |= {"accepted": accepted, "tested": tested,
+                    "acceptance": quotient(accepted, tested)}
+    return figures
+
+
+def n_guesses_in_a_row(guesses: list | Tree) -> int:
+    """Return how many guesses one round can accept: all of a chain, a tree's longest path."""
+    if isinstance(guesses, Tree):
+        return max(map(len, guesses.paths()), default=0)
+    return len(guesses)
+
+
+def quotient(a: float, b: float) -> float | None:
+    """Return a / b, or None if b is 0."""
+    return a / b if b else None

@@ -1,0 +1,6 @@
+"""Show a run in a browser.
+
+page      the page of a run, trace.html with the run's data
+listing   the code of one round, as the page lists it
+live      a page that shows a run while it is written
+"""

@@ -1,0 +1,172 @@
+"""Run plain decoding and a decoder, time both and count their work: main.py's figures."""
+
+import math
+import platform
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lib.backend import products
+from lib.backend.int8 import Int8
+from lib.prefix import common_prefix
+from measure.passes import acceptance_figures, quotient
+from run.decode import Run, decoded_run, warmed_up
+from run.task import Task
+from sampling import adjusted_logits
+from speculative import Round
+from theory.speedup import walltime_improvement
+from wrappers.forced import ForcedRound
+from wrappers.window import window
+
+SHORTEST = 8  # tokens of a text that is long enough to measure its speed
+
+
+def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
+    """Run plain decoding and the task's decoder; return all measurements as a dict for JSON.
+
+    Times are in seconds (_s) or milliseconds (_ms), and None if nothing was measured. The
+    decoder's time includes the measurement of its costs.
+    """
+    task, measuring = warmed_up(task)
+    plain = decoded_run(task, "autoregressive")
+    fast = decoded_run(task, task.decoder, on_seen)
+    # The user waits for the measurement of the costs too.
+    fast = fast._replace(seconds=fast.seconds + measuring)
+    acceptance = acceptance_figures(fast.rounds)
+    # A model of transformers names its library.
+    library = getattr(task.new_target(), "library", None) or products.library_name()
+    # Without --window a text ends at n_ctx tokens, so a longer text has moved the window.
+    longest_text = len(task.x) + max(len(plain.ids), len(fast.ids))
+    numbers = {
+        "prompt": task.encoder.decode(task.x),
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "product": library,
+        "vocabularies": task.vocabularies,
+        "exact": task.entry.is_exact(task.settings),  # None: not known
+        "n_ctx": None if task.n_ctx == math.inf else task.n_ctx,  # JSON has no infinity
+        "window_moved": longest_text > task.n_ctx,
+        "has_chats": getattr(task.encoder, "has_chats", False),
+        "autoregressive": text_figures(task, plain),
+        task.decoder: text_figures(task, fast),
+        **pass_figures(plain, fast),
+        "draft_in_int8": is_draft_in_int8(task, fast),
+        **acceptance,
+        "speedup_measured": measured_speedup(plain, fast),
+        "speedup_predicted": predicted_speedup(task, plain, fast, acceptance["acceptance"]),
+        **difference_of_texts(task, plain.ids, fast.ids),
+    }
+    if task.grammar:
+        numbers |= pattern_figures(task, fast.ids, fast.rounds)
+    # Costs that --costs gave are not measured, so `measuring` is 0 for them.
+    if measuring and task.costs:
+        numbers |= {"measuring_s": measuring, "costs": task.costs._asdict()}
+    return numbers
+
+
+def is_draft_in_int8(task: Task, run: Run) -> bool | None:
+    """Return whether the draft that a decoder made from the target is in int8; None without."""
+    if not task.entry.make_draft or not run.draft:
+        return None
+    return isinstance(run.draft.params["wte"], Int8)
+
+
+def text_figures(task: Task, run: Run) -> dict:
+    """Return time and text of one run, and what ended it: N, a stop token or n_ctx."""
+    ended_by = "n_ctx"  # unless one of the two below ended the text
+    if run.ids and run.ids[-1] in task.stop:
+        ended_by = "stop"
+    elif len(run.ids) == task.N:
+        ended_by = "N"
+    return {"time_s": run.seconds, "tokens": len(run.ids),
+            "tokens_per_second": quotient(len(run.ids), run.seconds), "ended_by": ended_by,
+            "text": task.encoder.decode(task.x + run.ids), "ids": run.ids}
+
+
+def pattern_figures(task: Task, ids: list[int], rounds: Sequence[Round]) -> dict:
+    """Return whether the pattern may end after the new text, and how many tokens it forced.
+
+    An end of text is ignored. A forced token is one of a round without a pass.
+    """
+    if ids and ids[-1] == task.encoder.end_of_text:
+        ids = ids[:-1]
+    pattern = task.pattern()
+    forced = [result for result in rounds if isinstance(result, ForcedRound)]
+    return {"fits_pattern": pattern is None or pattern.may_end(task.x + ids),
+            "forced": sum(len(result.ids) for result in forced)}
+
+
+def pass_figures(plain: Run, fast: Run) -> dict:
+    """Return how many passes the decoder took, how large they were, and their mean times.
+
+    Passes that only read the prompt, for heads, are counted apart.
+    """
+    n_passes = fast.target.n_passes()  # those that gave logits
+    return {"target_passes": n_passes,
+            "reading_passes": len(fast.target.rows) - n_passes,
+            "tokens_per_target_pass": quotient(len(fast.ids), n_passes),
+            "rows_per_target_pass": quotient(sum(fast.target.rows), n_passes),
+            "draft_ms": fast.draft.ms() if fast.draft else None,
+            "target_ms": plain.target.ms(),
+            "target_pass_ms": fast.target.ms()}
+
+
+def measured_speedup(plain: Run, fast: Run) -> float | None:
+    """Return the ratio of tokens per second; None if either text is too short to measure it.
+
+    It is not the ratio of seconds, because texts that end at stop tokens differ in length.
+    """
+    # The first tokens take longer, because the prompt is read with them.
+    if min(len(plain.ids), len(fast.ids)) < SHORTEST:
+        return None
+    return (len(fast.ids) / fast.seconds) / (len(plain.ids) / plain.seconds)
+
+
+def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) -> float | None:
+    """Return Leviathan et al. (2023) Theorem 3.8 for this run's acceptance and mean pass times.
+
+    The theorem leaves out all that is not a pass: sampling, the test, and Python's loop.
+    Returns None if it does not apply.
+    """
+    has_one_K = isinstance(task.settings.get("K"), int)  # K may be "auto"
+    # The theorem is for one K, and a pattern forces tokens without a pass.
+    if not task.entry.is_chain or not has_one_K or task.grammar:
+        return None
+    # The prediction is shown next to a measured speed-up only.
+    if alpha is None or measured_speedup(plain, fast) is None:
+        return None
+    # The last round may be shorter than K.
+    K = max(len(result.guesses) for result in fast.rounds)
+    row_ms = plain.target.ms()  # plain decoding computes one row per pass
+    pass_ms = fast.target.ms()
+    draft_ms = fast.draft.ms() if fast.draft else None
+    if row_ms is None or pass_ms is None or draft_ms is None:
+        return None
+    return walltime_improvement(alpha, K, draft_ms / row_ms, pass_ms / row_ms)
+
+
+def difference_of_texts(task: Task, plain: list[int], fast: list[int]) -> dict:
+    """Return whether the texts are identical, and where they first differ.
+
+    Returns {} if chance may make the texts differ.
+    """
+    if task.sampling["temperature"]:
+        # With chance the texts are comparable only if plain decoding draws as the decoder does.
+        if task.entry.plain:
+            return {"identical": plain == fast}
+        return {}
+    if plain == fast:
+        return {"identical": True}
+    return {"identical": False, "first_difference": first_difference(task, plain, fast)}
+
+
+def first_difference(task: Task, a: list[int], b: list[int]) -> dict:
+    """Return where two greedy texts first differ, and how close the best two logits were."""
+    n = common_prefix(a, b)  # index of the first token that differs
+    # The target reads the text up to this token; with --window only the end of that text.
+    x = window(task.x + a[:n], len(task.x), task.n_ctx)
+    rows = np.asarray(task.new_target()(x), dtype=np.float64)  # [1, n_vocab]
+    penalty = task.sampling.get("repetition_penalty", 1.0)
+    [logits] = adjusted_logits(rows, x, penalty, task.pattern())
+    second, best = np.sort(logits)[-2:]
+    return {"token": n, "gap_of_the_two_best_logits": float(best - second)}
