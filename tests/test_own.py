@@ -12,7 +12,7 @@ from run.flags import entry_of_flag
 from run.prompts import Job
 from tests.commands import json_of_run, outcome, refusal, run_main
 from tests.test_judge import GUESS, RIGHT, STEP
-from tests.test_trace import stored_run
+from tests.test_rounds import stored_run
 from tools import survey, will_it_pay
 
 SHORT = ("--n_tokens_to_generate", 12)

@@ -12,7 +12,7 @@ from page import page
 from speculative import guess, speculative_step, verify
 from tests.distributions import Scripted
 from tests.small import lenient_law
-from tests.test_trace import HOSTILE, decoded_page_run, example_run
+from tests.test_rounds import HOSTILE, decoded_page_run, example_run
 
 
 def opened_page(tab, folder, run):
