@@ -21,10 +21,11 @@ import numpy as np
 from tqdm import tqdm
 
 from exact.law import law, text_law, total_variation
-from gpt2 import GPT2, common_prefix
+from gpt2 import GPT2
 from lib.backend import products
 from lib.checkpoints.weights import cut_params, n_params
 from lib.markdown import markdown_table
+from lib.prefix import common_prefix
 from lib.terminal import notify
 from measure import command
 from measure.command import number

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from gpt2 import to_host
+from cache import to_host
 from lib.backend.arrays import get_backend
 from lib.markdown import markdown_table
 from measure import command

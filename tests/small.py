@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 from safetensors.numpy import save_file
 
-from gpt2 import cached, mask_of, transformer_block
+from cache import cached, causal_mask
+from gpt2 import transformer_block
 from lib.checkpoints.weights import cut_params, n_params, random_params
 from sampling import residual
 from speculative import generate, make_step
@@ -147,7 +148,7 @@ def block_alone(x, block, n_head):  # [n_seq, n_embd] -> [n_seq, n_embd]
     """Return a block's output for a whole text, without a cache."""
     n_seq, n_embd = x.shape
     cache = np.zeros((2, n_head, n_seq, n_embd // n_head))
-    attend = cached(cache, 0, mask_of(np.tri(n_seq, dtype=bool), x))
+    attend = cached(cache, 0, causal_mask(0, n_seq, x))
     return transformer_block(x, **block, n_head=n_head, attend=attend)
 
 

@@ -16,10 +16,8 @@ import gpt2
 from gpt2 import GPT2
 from tests.reuse import assert_close, each_copy, edited_texts, some_edits, some_trees
 from tests.test_gpt2 import HPARAMS, PARAMS
-from variants.shared import tree_gpt2
 from variants.shared.branches import Branches
 from variants.shared.tree_gpt2 import TreeGPT2
-from wrappers import batch_gpt2
 from wrappers.batch_gpt2 import BatchGPT2
 
 N_CTX = HPARAMS["n_ctx"]
@@ -98,8 +96,3 @@ def test_a_copy_is_a_model_over_the_same_weights(kind, copied):
     other = copied(model)
     assert type(other) is kind and other.ids == []
     np.testing.assert_array_equal(other.hidden([1, 2, 4]), kind(PARAMS, 2).hidden([1, 2, 4]))
-
-
-def test_both_subclasses_run_the_pass_of_gpt2():
-    """`interrupted` reaches them because they import gpt2.forward, which calls gpt2's block."""
-    assert tree_gpt2.forward is batch_gpt2.forward is gpt2.forward

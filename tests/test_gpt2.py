@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+import cache
 import gpt2
-from gpt2 import GPT2, PART, forward
+from cache import PART
+from gpt2 import GPT2, forward
 from tests.small import lively_params
 
 HPARAMS = dict(n_vocab=13, n_ctx=12, n_embd=8, n_head=2, n_layer=3)
@@ -91,10 +93,17 @@ def test_ids_that_only_equal_whole_numbers_are_refused_before_and_after_a_call(i
     np.testing.assert_array_equal(model(np.array([1, 2, 3])), model([1, 2, 3]))
 
 
-def test_models_of_one_length_share_a_mask_that_none_can_write_to():
-    one, other = (GPT2(PARAMS, 2) for _ in range(2))
-    assert one.mask is other.mask and not one.mask.flags.writeable
-    assert one.cache is not other.cache
+def test_the_memory_of_a_cache_follows_the_text_and_not_the_context(monkeypatch):
+    monkeypatch.setattr(cache, "N_COLUMNS", 4)
+    long = lively_params(HPARAMS | {"n_ctx": 4096})
+    model = GPT2(long, 2)
+    for n_ids in (1, 4, 5, 40, 7):
+        ids = [*range(13)] * 4
+        n_columns = model.cache.shape[-2]
+        logits = model(ids[:n_ids])
+        assert model.cache.shape[-2] in (n_columns, max(2 * n_columns, n_ids))
+        np.testing.assert_allclose(logits, GPT2(long, 2)(ids[:n_ids]), rtol=0, atol=1e-11)
+    assert model.cache.shape[-2] == 40
 
 
 def test_threads_that_share_a_model_get_its_logits(monkeypatch):
@@ -136,5 +145,5 @@ def test_a_long_prompt_read_in_parts_has_the_logits_of_one_pass(n_ids, monkeypat
     logits = GPT2(LONG, 2)(ids, 3)
     assert len(rows) == math.ceil((n_ids - 3) / PART)
     assert sum(rows) == n_ids and max(rows) <= PART + 3
-    monkeypatch.setattr(gpt2, "PART", 10**6)
+    monkeypatch.setattr(cache, "PART", 10**6)
     np.testing.assert_allclose(logits, GPT2(LONG, 2)(ids, 3), rtol=0, atol=1e-12)

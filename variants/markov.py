@@ -16,7 +16,7 @@ and test apply at every temperature.
 from functools import partial
 from typing import Annotated
 
-from gpt2 import to_host
+from cache import to_host
 from sampling import with_sampling
 from speculative import Step, guess, make_step, verify
 from variants.medusa import load_heads

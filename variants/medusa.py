@@ -19,7 +19,7 @@ from typing import Annotated
 
 import numpy as np
 
-from gpt2 import to_host, unembed
+from cache import to_host, unembed
 from sampling import sample
 from speculative import Step, make_step
 from variants.registry import ON_STATES, Decoder, Flag, Models, wholes

@@ -1,6 +1,6 @@
 """Yu et al. (2022), "Orca", Sec. 3.2, selective batching: one pass over many texts.
 
-Adds to gpt2.py: the new tokens of all texts are the rows of one pass. Whatever is computed for
+Adds to cache.py: the new tokens of all texts are the rows of one pass. Whatever is computed for
 each row alone, such as a product with weights, is computed for all rows at once. Attention is
 computed text by text, each with its own keys and values. Nothing is padded.
 
@@ -26,7 +26,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from gpt2 import GPT2, cached, forward, to_host, unembed
+from cache import CachedModel, cached, causal_mask, to_host, unembed, widened
+from gpt2 import GPT2
 from lib.backend.products import MAX_ROWS, has_whole_vectors, one_blas_thread, product_compiler
 
 
@@ -45,12 +46,12 @@ class Part(NamedTuple):
         return len(self.ids) - self.n_past
 
 
-class BatchGPT2(GPT2):
-    """A GPT2 that reads many texts in one pass, `model(calls)`, with a cache for each text.
+class BatchReader(CachedModel):
+    """Read many texts in one pass, `model(calls)`, with a cache for each text.
 
     A text is any object that can be weakly referenced: a greenlet, or an instance of a class,
     but not a string or a tuple. When this object is deleted, the text's cache is dropped. The
-    logits of each text are those of a GPT2 that reads the text alone:
+    logits of each text are those of a model that reads the text alone:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -72,7 +73,7 @@ class BatchGPT2(GPT2):
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
         """Return the logits of every call, each of a different text.
 
-        ValueError if a text comes twice, or as in GPT2.
+        ValueError if a text comes twice, or as in CachedModel.
         """
         if len({text for text, *_ in calls}) < len(calls):
             raise ValueError("need calls of different texts, got one text twice")
@@ -81,7 +82,7 @@ class BatchGPT2(GPT2):
         # order
         logits = {}
         with one_blas_thread():
-            for group in groups(parts, most_rows(self.params["wpe"])):
+            for group in groups(parts, most_rows(self.params["ln_f"]["g"])):
                 for part, rows in zip(group, self.read_parts(group)):
                     logits[part.text] = rows
         return [logits[part.text] for part in parts]
@@ -94,7 +95,7 @@ class BatchGPT2(GPT2):
             self.texts[text] = ([], empty_cache)
         cached_ids, cache = self.texts[text]
         n_past = self.n_reusable(cached_ids, ids, n_last)
-        return Part(text, cache, ids, n_past, n_last)
+        return Part(text, widened(cache, len(ids)), ids, n_past, n_last)
 
     def read_parts(self, parts):  # -> [n_last, n_vocab] of each part
         """Run one pass over the new tokens of all parts."""
@@ -105,9 +106,11 @@ class BatchGPT2(GPT2):
         # The new tokens of all texts are the rows of one array, text after text.
         new = [token for part in parts for token in part.ids[part.n_past :]]
         positions = [i for part in parts for i in range(part.n_past, len(part.ids))]
-        attends = [self.attend(layer, parts) for layer in range(len(self.cache))]
-        x = forward(np.asarray(new, like=self.cache), np.asarray(positions, like=self.cache),
-                    attends, self.params, self.n_head)
+        # A row sees the columns 0 .. its own position.
+        masks = [causal_mask(part.n_past, len(part.ids), like=part.cache) for part in parts]
+        attends = [self.attend(layer, parts, masks) for layer in range(len(self.cache))]
+        x = self.forward(np.asarray(new, like=self.cache),
+                         np.asarray(positions, like=self.cache), attends)
         for part in parts:
             self.texts[part.text] = part.ids, part.cache
         # Logits are wanted for the last n_last rows of each part; only these are unembedded.
@@ -118,17 +121,14 @@ class BatchGPT2(GPT2):
         cuts = np.cumsum([part.n_last for part in parts])[:-1]
         return np.split(logits, cuts)
 
-    def attend(self, layer, parts):
+    def attend(self, layer, parts, masks):
         """Return one layer's `attend`, in which the rows of each text see only this text."""
-        def attend_by_text(q, k, v):  # 3 x [n_head, n_rows, d_head] -> [n_head, n_rows, d_head]
+        def attend_by_text(q, k, v):  # [n_head, n_rows, d_head], 2 x [n_kv, ..] -> as q
             out = []
             first = 0  # the first row of the part
-            for part in parts:
+            for part, mask in zip(parts, masks):
                 rows = slice(first, first + part.n_new)
                 first += part.n_new
-                # A row sees the columns 0 .. its own position; a text's new tokens are at the
-                # positions n_past .. len(ids) - 1.
-                mask = self.mask[part.n_past : len(part.ids), : len(part.ids)]
                 attend_part = cached(part.cache[layer], part.n_past, mask)
                 out.append(attend_part(q[:, rows], k[:, rows], v[:, rows]))
             return np.concatenate(out, axis=1)
@@ -136,15 +136,19 @@ class BatchGPT2(GPT2):
         return attend_by_text
 
 
-def most_rows(wpe):  # [n_ctx, n_embd]
+class BatchGPT2(BatchReader, GPT2):
+    """A GPT2 that reads many texts in one pass."""
+
+
+def most_rows(gains):  # [n_embd]
     """Return how many rows a pass may have so that a text's bits depend on no other text.
 
     The result is 0 if each text needs its own pass. Without the compiled product it is
     math.inf: all texts share a pass, and their last bits may differ.
     """
-    if not isinstance(wpe, np.ndarray) or product_compiler() is None:
+    if not isinstance(gains, np.ndarray) or product_compiler() is None:
         return math.inf
-    return MAX_ROWS if has_whole_vectors(wpe.shape[1], wpe.dtype) else 0
+    return MAX_ROWS if has_whole_vectors(len(gains), gains.dtype) else 0
 
 
 def groups(parts, most):

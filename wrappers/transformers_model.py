@@ -6,7 +6,7 @@ only calls `model(ids, n_last)`:
     draft = TransformersModel("Qwen/Qwen3-0.6B", dtype="bfloat16")
     target = TransformersModel("Qwen/Qwen3-4B", dtype="bfloat16")
 
-    cache      transformers' keys and values of the ids that were read last; a memo, as in GPT2
+    cache      transformers' keys and values of the ids that were read last; a memo (cache.py)
     crop       transformers' word for going back: drop the last keys and values
     window     a layer with a sliding window needs the last positions only. A crop to length n
                drops all positions before its window, so a later crop cannot go below n
@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt2 import GPT2
+from cache import CachedModel
 from lib.backend.arrays import in_one_line
 from lib.checkpoints.files import read_json
 from lib.checkpoints.hub import INSTALL, model_folder
@@ -131,8 +131,8 @@ class TransformersModel:
         # Without a mask for trees, each row is the last row of a separate text.
         return np.concatenate([self(text) for text in ids.texts()[-n_last:]])
 
-    # GPT2's method: how many ids need not be read again. It uses n_ctx and n_vocab only.
-    n_reusable = GPT2.n_reusable
+    # CachedModel's method: how many ids need not be read again. It uses n_ctx and n_vocab only.
+    n_reusable = CachedModel.n_reusable
 
     def read(self, ids, n_last):  # -> [n_last, n_vocab]
         """Run one pass over the tokens that are not in the cache."""

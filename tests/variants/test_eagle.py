@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from gpt2 import GPT2, layer_norm, linear
+from cache import linear
+from gpt2 import GPT2, layer_norm
 from sampling import warp
 from speculative import complete, generate
 from tests import bundled

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gpt2 import GPT2, layer_norm, unembed
+from cache import unembed
+from gpt2 import GPT2, layer_norm
 from sampling import softmax
 from speculative import generate
 from tests.small import block_alone, lively_params

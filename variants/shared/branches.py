@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpt2 import mask_of
+from cache import mask_of
 from sampling import one_hot_rows, warp
 
 

@@ -25,7 +25,8 @@ computed again, from the target's own state.
 
 import numpy as np
 
-from gpt2 import cached, layer_norm, linear, to_host, transformer_block, unembed, widened
+from cache import cached, linear, to_host, unembed, widened
+from gpt2 import layer_norm, transformer_block
 from lib.checkpoints.weights import build_params, linear_weights, norm_weights
 from lib.prefix import common_prefix
 from variants.shared.branches import row_after, tree_mask

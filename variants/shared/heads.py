@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt2 import to_host
+from cache import to_host
 from lib.checkpoints import tensors
 
 

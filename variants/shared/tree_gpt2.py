@@ -1,6 +1,6 @@
 """Score all paths of a tree in one pass, by tree attention: Miao et al. (2023).
 
-Adds to gpt2.py: a node sees the text and its own ancestors, and its position follows from its
+Adds to cache.py: a node sees the text and its own ancestors, and its position follows from its
 depth, not from its column in the cache. After the round, the keys and values of the accepted
 path are moved into order, so no token is read twice.
 
@@ -15,12 +15,13 @@ column 2.
 
 import numpy as np
 
-from gpt2 import GPT2, cached, check_ids, forward, widened
+from cache import CachedModel, cached, check_ids, widened
+from gpt2 import GPT2
 from variants.shared.branches import Branches, Tree, tree_mask
 
 
-class TreeGPT2(GPT2):
-    """A GPT2 that reads sequences and trees; every node has the logits of its path alone."""
+class TreeReader(CachedModel):
+    """Read sequences and trees; every node has the logits of its path alone."""
 
     reads_trees = True
 
@@ -46,7 +47,7 @@ class TreeGPT2(GPT2):
         self.keep_path(x)
         n_past = self.n_reusable(self.ids, x, 1)
 
-        self.ids = x[:n_past]  # as in GPT2.read: so that Ctrl-C in forward leaves it consistent
+        self.ids = x[:n_past]  # so that Ctrl-C in forward leaves ids and cache consistent
         states = self.read_new(with_unread(x[n_past:], tree), n_past)
         self.ids = x[:]  # a copy, because the caller's list may grow
 
@@ -57,13 +58,13 @@ class TreeGPT2(GPT2):
     def read_new(self, tree, n_past):  # -> [n_nodes, n_embd]
         """Return the states of a tree's nodes, below the first n_past tokens in the cache."""
         sees = tree.ancestors()  # [n_nodes, n_nodes] of bool
-        self.cache = widened(self.cache, n_past + len(sees))  # for trees near the context's end
+        self.cache = widened(self.cache, n_past + len(sees))
         mask = tree_mask(sees, n_past, like=self.cache)
         attends = [cached(layer, n_past, mask) for layer in self.cache]
         depths = sees.sum(axis=1)  # 1 for the first unread token, whose position is n_past
         positions = np.asarray(n_past + depths - 1, like=self.cache)
         tokens = np.asarray(tree.tokens, like=self.cache)
-        return forward(tokens, positions, attends, self.params, self.n_head)
+        return self.forward(tokens, positions, attends)
 
     def keep_path(self, ids):
         """If `ids` continues self.ids along paths of the last tree, append the longest of them.
@@ -83,6 +84,10 @@ class TreeGPT2(GPT2):
             columns = np.asarray(n + paths[accepted], like=self.cache)
             self.cache[:, :, :, n : n + len(accepted)] = self.cache[:, :, :, columns]
             self.ids = ids[: n + len(accepted)]
+
+
+class TreeGPT2(TreeReader, GPT2):
+    """A GPT2 that reads trees too."""
 
 
 def check_tree(model, x, tree, n_last):
