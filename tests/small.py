@@ -39,12 +39,12 @@ class Form(NamedTuple):
 
     flags: dict
     warm_only: bool = False  # needs a temperature
-    one_round: bool = False  # slow: more rounds are enumerated weekly
+    slow: bool = False  # with all tokens of the toys: rounds after the first are weekly
     deep: dict = {"K": 3}  # for rounds of three guesses one after the other
     equal: dict | None = {}  # so that no guess of a draft equal to the target is rejected
 
 
-RIVALS = dict(warm_only=True, one_round=True)  # three on one level
+RIVALS = dict(warm_only=True, slow=True)  # three on one level
 FORMS = {  # the first is run with every setting and pair
     "speculative": [Form({"K": 2}), Form({"K": "auto"}), Form({"K": 1})],
     "lookup": [Form({"K": 2, "max_ngram": 2})],
@@ -72,9 +72,9 @@ FORMS = {  # the first is run with every setting and pair
                   Form({"widths": (2, 2), "siblings": "top"})],
     # the best of several paths has rows of its own
     "multipath": [Form({"K": 1}, deep={"K": 3, "paths": 1}, equal={"K": 2, "paths": 1}),
-                  Form({"K": 2}), Form({"K": 1, "paths": 3}, one_round=True)],
+                  Form({"K": 2}, slow=True), Form({"K": 1, "paths": 3}, slow=True)],
     "kseq": [Form({"K": 1, "chains": 2}, deep={"K": 2}),
-             Form({"K": 1, "chains": 3}, one_round=True)],
+             Form({"K": 1, "chains": 3}, slow=True)],
     "lookahead": [Form({"columns": 2, "ngram": 2, "pool": 2}, deep={"ngram": 4}),
                   Form({"columns": 3, "ngram": 3, "pool": 1})],
     "staged": [Form({"K": 2, "inner_K": 1}, equal={"inner_K": 2}),
