@@ -1,11 +1,12 @@
 """Define what tests of decoders need: toys as models of logits, small flags, random weights.
 
-    FORMS      decoder -> sets of flags under which it is exact and can be enumerated
+    FORMS      decoder -> its forms, in which it is exact and can be enumerated
     LOSSY      lossy decoder -> flags, and the distribution of a round's first token with them
 """
 
 from functools import cache, partial
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -30,51 +31,72 @@ WARM_SETTINGS = [dict(temperature=1.0), dict(temperature=1.0, top_k=2),
                  dict(temperature=1.0, repetition_penalty=2.5)]
 SETTINGS = [*WARM_SETTINGS, dict(temperature=0.4), dict(temperature=0.0),
             dict(temperature=0.0, repetition_penalty=2.5)]
+
+class Form(NamedTuple):
+    """Flags with which a decoder is exact and can be enumerated, and where these differ.
+
+    The last two are additions to the flags, in the first form of a decoder.
+    """
+
+    flags: dict
+    warm_only: bool = False  # needs a temperature
+    slow: bool = False  # with all tokens of the toys: rounds after the first are weekly
+    deep: dict = {"K": 3}  # for rounds of three guesses one after the other
+    equal: dict | None = {}  # so that no guess of a draft equal to the target is rejected
+
+
+RIVALS = dict(warm_only=True, slow=True)  # three on one level
 FORMS = {  # the first is run with every setting and pair
-    "speculative": [{"K": 2}, {"K": "auto"}, {"K": 1}],
-    "lookup": [{"K": 2, "max_ngram": 2}],
-    "suffix": [{"K": 2, "sure": 1.0, "cap": 2}, {"sure": 0.0, "depth": 3},
-               {"sure": 99.0, "K": 2}],
-    "jacobi": [{"K": 2}],
-    "skip": [{"K": 1}, {"K": 1, "exit": 2}],
-    "quantized": [{"K": 2}, {"K": "auto"}],
-    "assisted": [{"K": 2}, {"K": 2, "schedule": "heuristic", "confidence": 0.0}],
-    "stopping": [{}],
-    "match": [{"K": 2}, {"K": 2, "guesses": "drawn"}],
-    "coupled": [{"K": 2, "sampler": "inverse"}],  # a race has no intervals to cut
-    "block": [{"K": 2}],
-    "lenient": [{"K": 2, "lenience": 1.0}],
-    "big_little": [{"run": 2, "fallback": 1.5}],
-    "cascade": [{"K": 2, "price": -2.0}],
-    "tree": [{"widths": (2, 1)}, {"widths": "dynamic", "total": 3}, {"widths": "auto"},
-             {"widths": (3,), "siblings": "independent"},
-             {"widths": (2, 2), "siblings": "top"}],
-    "traversal": [{"widths": (2, 1)}, {"widths": (3,), "siblings": "independent"},
-                  {"widths": (2, 2), "siblings": "top"}],
-    "multipath": [{"K": 1}, {"K": 2}, {"K": 1, "paths": 3}],
-    "kseq": [{"K": 1, "chains": 2}, {"K": 1, "chains": 3}],
-    "lookahead": [{"columns": 2, "ngram": 2, "pool": 2}, {"columns": 3, "ngram": 3, "pool": 1}],
-    "staged": [{"K": 2, "inner_K": 1}, {"K": 1, "inner_K": 1, "width": 2}],
-    "medusa": [{"widths": (2, 1)}, {"sparse": [(0,), (1,), (0, 0)]}],
-    "markov": [{"K": 2}],
-    "eagle": [{"K": 2}, {"widths": (2,)}, {"widths": "dynamic", "total": 3, "K": 2}],
-    "blockwise": [{"block": 3}],
+    "speculative": [Form({"K": 2}), Form({"K": "auto"}), Form({"K": 1})],
+    "lookup": [Form({"K": 2, "max_ngram": 2})],
+    "suffix": [Form({"K": 2, "sure": 1.0, "cap": 2}, deep={"cap": 3}, equal={"sure": 99.0}),
+               Form({"sure": 0.0, "depth": 3}), Form({"sure": 99.0, "K": 2})],
+    "jacobi": [Form({"K": 2})],
+    "skip": [Form({"K": 1}), Form({"K": 1, "exit": 2})],
+    "quantized": [Form({"K": 2}), Form({"K": "auto"})],
+    "assisted": [Form({"K": 2}, equal={"confidence": 0.0}),
+                 Form({"K": 2, "schedule": "heuristic", "confidence": 0.0})],
+    "stopping": [Form({}, deep={})],
+    # match compares draws: only a greedy draft that equals the target has all guesses accepted
+    "match": [Form({"K": 2}, equal=None), Form({"K": 2, "guesses": "drawn"})],
+    "coupled": [Form({"K": 2, "sampler": "inverse"})],  # a race has no intervals to cut
+    "block": [Form({"K": 2})],
+    "lenient": [Form({"K": 2, "lenience": 1.0})],
+    "big_little": [Form({"run": 2, "fallback": 1.5}, deep={"run": 3}, equal={"fallback": 0.0})],
+    "cascade": [Form({"K": 2, "price": -2.0}, equal={"price": 0.0})],
+    "tree": [Form({"widths": (2, 1)}, deep={"widths": (2, 1, 1)}, equal={"widths": (2,)}),
+             Form({"widths": "dynamic", "total": 3}), Form({"widths": "auto"}),
+             Form({"widths": (3,), "siblings": "independent"}, **RIVALS),
+             Form({"widths": (2, 2), "siblings": "top"})],
+    "traversal": [Form({"widths": (2, 1)}, deep={"widths": (2, 1, 1)}, equal={"widths": (2,)}),
+                  Form({"widths": (3,), "siblings": "independent"}, **RIVALS),
+                  Form({"widths": (2, 2), "siblings": "top"})],
+    # the best of several paths has rows of its own
+    "multipath": [Form({"K": 1}, deep={"K": 3, "paths": 1}, equal={"K": 2, "paths": 1}),
+                  Form({"K": 2}, slow=True), Form({"K": 1, "paths": 3}, slow=True)],
+    "kseq": [Form({"K": 1, "chains": 2}, deep={"K": 2}),
+             Form({"K": 1, "chains": 3}, slow=True)],
+    "lookahead": [Form({"columns": 2, "ngram": 2, "pool": 2}, deep={"ngram": 4}),
+                  Form({"columns": 3, "ngram": 3, "pool": 1})],
+    "staged": [Form({"K": 2, "inner_K": 1}, equal={"inner_K": 2}),
+               Form({"K": 1, "inner_K": 1, "width": 2}, warm_only=True)],
+    "medusa": [Form({"widths": (2, 1)}, deep={"widths": (2, 1, 1)}),
+               Form({"sparse": [(0,), (1,), (0, 0)]})],
+    "markov": [Form({"K": 2})],
+    "eagle": [Form({"K": 2}), Form({"widths": (2,)}),
+              Form({"widths": "dynamic", "total": 3, "K": 2})],
+    "blockwise": [Form({"block": 3}, deep={"block": 4})],
 }
-# These reject guesses of a draft that equals the target: match compares draws, and the best of
-# several paths has rows of its own.
-REJECT_EQUALS = {"match", "multipath"}
-WARM_ONLY = {("staged", 1), ("tree", 3), ("traversal", 1)}  # forms that need a temperature
-# Forms of one level with three rivals, which are slow to enumerate: more rounds are weekly.
-ONE_ROUND = {("tree", 3), ("traversal", 1), ("multipath", 2), ("kseq", 1)}
 
 
 def forms(name):
-    """Return the sets of flags to enumerate; --K 2 for a decoder that FORMS does not have."""
+    """Return the forms of a decoder to enumerate; --K 2 for a decoder that FORMS does not have."""
     if name not in FORMS and "K" not in DECODERS[name].flags:
-        raise AssertionError(f"need small flags for {name}: add it to FORMS in tests/small.py, "
-                             f"with values of {', '.join(DECODERS[name].flags)} that make a "
-                             "round of at most three guesses")
-    return FORMS.get(name, [{"K": 2}])
+        raise AssertionError(f"need small flags for {name}: add a Form to FORMS in "
+                             "tests/small.py, with values of "
+                             f"{', '.join(DECODERS[name].flags)} that make a round of at most "
+                             "three guesses")
+    return FORMS.get(name, [Form({"K": 2})])
 
 
 def sampling_of(name, temperature=1.0):

@@ -253,7 +253,7 @@ def test_every_exact_decoder_is_exact_as_a_step(name, heads):
     def step(x, n_left, rng, draft, target, K):
         if len(x) == 1:
             models = models_of((draft, target), sampling_of(name), folder)
-            steps[:] = [build(name, models, forms(name)[0])]
+            steps[:] = [build(name, models, forms(name)[0].flags)]
         return steps[0](x, n_left, rng)
 
     toy = judge.D.at_temperature_0() if DECODERS[name].greedy else judge.D

@@ -23,10 +23,6 @@ from tests import bundled
 from tests.distributions import assert_same_law
 from tests.small import (
     COSTS,
-    FORMS,
-    ONE_ROUND,
-    REJECT_EQUALS,
-    WARM_ONLY,
     WARM_SETTINGS,
     Logits,
     can_be_exact,
@@ -60,6 +56,8 @@ SINGLE_SETTINGS = [WARM, dict(temperature=0.4), *WARM_SETTINGS[1:],
 EXACT = [name for name in DECODERS if can_be_exact(name)]
 ALL = [(name, i) for name in EXACT for i in range(len(forms(name)))]
 NOT_GREEDY = [name for name in EXACT if not DECODERS[name].greedy]
+ACCEPT_EQUALS = [name for name in EXACT if "draft" in DECODERS[name].needs
+                 and forms(name)[0].equal is not None]
 # Decoders with one test, such as verify, differ in their guesses only.
 OF_EACH_TEST = {DECODERS[name].test: name for name in reversed(EXACT)}.values()
 NO_HEADS = [name for name in DECODERS if "heads" not in DECODERS[name].needs]
@@ -75,7 +73,6 @@ ALL_PAIRS = PAIRS | {
     "two left": (toy(3, 64, zeros=0), toy(3, 104, zeros=0)),  # a residual of two tokens
     "sharp": (mapped(toy(3, 45, zeros=0), sharp), mapped(toy(3, 46, zeros=0), sharp)),
     "two tokens": (toy(2, 47, zeros=0), toy(2, 48, zeros=0)),
-    "few branches": (toy(2, 47), toy(2, 48)),  # for what is enumerated slowly
 }
 
 
@@ -98,7 +95,13 @@ def fits(name, i, sampling):
     """Return whether form i of a decoder runs with these settings."""
     if sampling["temperature"] > 0:
         return not DECODERS[name].greedy
-    return (name, i) not in WARM_ONLY
+    return not forms(name)[i].warm_only
+
+
+def flags_with_equals(name):
+    """Return flags with which no guess of a draft equal to the target is rejected."""
+    form = forms(name)[0]
+    return form.flags | form.equal
 
 
 def assert_exact(new_step, pair, sampling, N=N_NEW, stop=()):
@@ -112,19 +115,18 @@ def assert_exact(new_step, pair, sampling, N=N_NEW, stop=()):
 def daily_cases():
     """Yield (decoder, number of its form, pair, settings, new tokens)."""
     for name, i in ALL:
-        N = 2 if (name, i) in ONE_ROUND else N_NEW
         settings = SETTINGS if i > 0 else [GREEDY, ALL_SETTINGS, *MASKED]
         for sampling in settings:
             if fits(name, i, sampling):
-                yield name, i, "dense", sampling, N
+                is_slow = forms(name)[i].slow and sampling == WARM
+                yield name, i, "dense", sampling, 2 if is_slow else N_NEW
     for name in EXACT:
-        for pair in ("sparse", "disjoint"):
-            yield name, 0, pair, sampling_of(name), N_NEW
+        yield name, 0, "sparse", sampling_of(name), N_NEW
     for name in OF_EACH_TEST:  # whose divisions may round
-        for pair in ("equal", "one ulp away", "sharp"):
+        for pair in ("disjoint", "equal", "one ulp away", "sharp"):
             yield name, 0, pair, sampling_of(name), N_NEW
     for name in NOT_GREEDY:
-        yield name, 0, "two left", PENALTY, N_NEW
+        yield name, 0, "two left", PENALTY, 2
 
 
 def weekly_cases():
@@ -133,8 +135,9 @@ def weekly_cases():
         yield name, 0, "two left", dict(temperature=1.0), N_NEW
         for sampling in SINGLE_SETTINGS:
             yield name, 0, "dense", sampling, N_NEW
-    for name, i in sorted(ONE_ROUND):  # with the round after the first one
-        yield name, i, "dense", WARM, N_NEW
+    for name, i in ALL:
+        if forms(name)[i].slow:
+            yield name, i, "dense", WARM, N_NEW
 
 
 def weekly(cases):
@@ -147,37 +150,27 @@ CASES = [*daily_cases(), *weekly(weekly_cases())]
 
 @pytest.mark.parametrize("name, i, pair, sampling, N", CASES, ids=str)
 def test_the_text_is_distributed_as_the_targets_own(name, i, pair, sampling, N, new_stepper):
-    new_step = new_stepper(name, forms(name)[i], pair, sampling)
+    new_step = new_stepper(name, forms(name)[i].flags, pair, sampling)
     assert_exact(new_step, pair, sampling, N)
 
 
-DEEP = {"tree": {"widths": (2, 1, 1)}, "traversal": {"widths": (2, 1, 1)}, "eagle": {"K": 3},
-        "medusa": {"widths": (2, 1, 1)}, "blockwise": {"block": 4}, "big_little": {"run": 3},
-        "lookahead": {"columns": 2, "ngram": 4, "pool": 2},
-        "suffix": {"cap": 3}, "stopping": {}, "multipath": {"K": 3, "paths": 1}}
-DEEPER = [("lookup", 5, 6), ("jacobi", 5, 6), ("match", 5, 6), ("kseq", 2, 3)]
-SLOW = [("speculative", 4, 5), ("block", 5, 6), ("kseq", 3, 4)]  # a third of the seconds of all
-
-
-@pytest.mark.parametrize("name, K, N", [
-    *((name, 3, 4) for name in EXACT if name != "kseq"), *DEEPER, *weekly(SLOW)])
-def test_a_fault_that_begins_at_the_third_guess_would_be_seen(name, K, N, new_stepper):
-    flags = forms(name)[0] | DEEP.get(name, {"K": K})
-    pair = "few branches" if name == "kseq" else "two tokens"
-    new_step = new_stepper(name, flags, pair, sampling_of(name))
-    assert_exact(new_step, pair, sampling_of(name), N)
+@pytest.mark.parametrize("name", EXACT)
+def test_a_fault_that_begins_at_the_third_guess_would_be_seen(name, new_stepper):
+    form = forms(name)[0]
+    new_step = new_stepper(name, form.flags | form.deep, "two tokens", sampling_of(name))
+    assert_exact(new_step, "two tokens", sampling_of(name), N=1 + form.deep.get("K", 3))
 
 
 @pytest.mark.parametrize("name", NOT_GREEDY)
 def test_a_stop_token_ends_the_text_where_it_ends_the_targets(name, new_stepper):
-    new_step = new_stepper(name, forms(name)[0], "two tokens", WARM)
+    new_step = new_stepper(name, forms(name)[0].flags, "two tokens", WARM)
     assert_exact(new_step, "two tokens", WARM, stop={1})
 
 
 @pytest.mark.parametrize("name", NOT_GREEDY)
 def test_two_texts_one_after_the_other_are_independent(name, new_stepper):
     """A step's state must not reach into the next text."""
-    new_step = new_stepper(name, forms(name)[0], "two tokens", WARM)
+    new_step = new_stepper(name, forms(name)[0].flags, "two tokens", WARM)
 
     def two_texts(rng):
         step = new_step()
@@ -194,7 +187,7 @@ def test_two_texts_one_after_the_other_are_independent(name, new_stepper):
 def test_in_a_window_the_text_is_the_windowed_targets(name, new_stepper):
     n_ctx = 4
     sampling = sampling_of(name, 0.7)
-    new_step = new_stepper(name, forms(name)[0], "two tokens", sampling)
+    new_step = new_stepper(name, forms(name)[0].flags, "two tokens", sampling)
     target = warped_target("two tokens", sampling)
     target_in_window = lambda ids, n_last: target(window(list(ids), len(X), n_ctx), n_last)
     got = law(lambda rng: tuple(complete(X, windowed(new_step(), len(X), n_ctx), 4, rng)))
@@ -253,14 +246,13 @@ def test_every_rule_of_the_toys_mask_forbids_a_text_that_the_toy_writes(model):
 
 
 def test_every_decoder_has_small_flags(monkeypatch):
-    assert FORMS.keys() <= DECODERS.keys()
     for name, entry in DECODERS.items():
-        for flags in forms(name):
+        for form in forms(name):
             if can_be_exact(name):
-                assert entry.is_exact(entry.settings(flags)), name
+                assert entry.is_exact(entry.settings(form.flags)), name
     monkeypatch.setitem(sys.modules, "variants.new", tree)
     monkeypatch.setattr(variants, "FILES", (*variants.FILES, "new"))
-    with pytest.raises(AssertionError, match="need small flags for new: add it to FORMS"):
+    with pytest.raises(AssertionError, match="need small flags for new: add a Form"):
         forms("new")
 
 
@@ -285,20 +277,13 @@ def test_a_text_has_exactly_N_new_tokens_and_no_round_is_empty(name, new_stepper
         assert all(1 <= len(result.ids) <= len(result.guesses) + 1 for result in rounds)
 
 
-SHALLOW = {"tree": {"widths": (2,)}, "traversal": {"widths": (2,)}, "suffix": {"sure": 99.0},
-           "big_little": {"fallback": 0.0}, "stopping": {}, "cascade": {"K": 2},
-           "assisted": {"K": 2, "confidence": 0.0}, "staged": {"K": 2}}
-
-
-@pytest.mark.parametrize("name", [name for name in EXACT if "draft" in DECODERS[name].needs
-                                  and name not in REJECT_EQUALS])
-@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
+@pytest.mark.parametrize("name, sampling", [
+    (name, sampling) for name in ACCEPT_EQUALS for sampling in SETTINGS
+    if fits(name, 0, sampling)], ids=str)
 def test_no_guess_of_a_draft_equal_to_the_target_is_rejected(name, sampling):
     """So it needs the fewest passes; exactness alone cannot see a useless draft."""
-    if DECODERS[name].greedy and sampling["temperature"]:
-        pytest.skip("greedy only")
     target = PAIRS["dense"][1]
-    new_step = stepper(name, SHALLOW.get(name, forms(name)[0]), (target, target), sampling)
+    new_step = stepper(name, flags_with_equals(name), (target, target), sampling)
     mean = expectation(lambda rng: n_rejected(new_step(), X, N_NEW, rng), float)
     assert mean == pytest.approx(0, abs=1e-9)
 
@@ -306,7 +291,7 @@ def test_no_guess_of_a_draft_equal_to_the_target_is_rejected(name, sampling):
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_round_is_one_target_pass_and_only_decoders_with_a_draft_call_it(name, heads):
     models = models_of(PAIRS["dense"], sampling_of(name), heads(3, 3))
-    step = build(name, models, {"fallback": 0.0} if name == "big_little" else {})
+    step = build(name, models, forms(name)[0].equal or {})
     rounds = list(generate([0, 1, 2, 1, 0, 0, 1], step, 20, np.random.default_rng(0)))
     n_extra = "heads" in DECODERS[name].needs  # heads need a state before the first round
     assert len(models.target.asked) == len(rounds) + n_extra
@@ -329,7 +314,7 @@ def tiny(sampling, folder):
 @pytest.mark.parametrize("name, temperature", TEMPERATURES)
 def test_a_used_cache_gives_the_rows_of_a_fresh_one_in_every_round(name, temperature, heads):
     sampling = dict(temperature=temperature, top_k=7, repetition_penalty=1.2)
-    step = build(name, tiny(sampling, heads(12, 13)), forms(name)[0])
+    step = build(name, tiny(sampling, heads(12, 13)), forms(name)[0].flags)
     x = [1, 2, 3]
     for result in generate(x, step, 21, np.random.default_rng(0)):  # to the end of the context
         # a greedy decoder whose test has a threshold reads rows at temperature 1
@@ -365,14 +350,14 @@ def plain_text():
     """Return a prompt of the bundled target, and its greedy text."""
     x = bundled.encoder().encode("The fox looked up at the raven and said")
     target = with_sampling(GPT2(*bundled.weights("tales-large")), **PENALISED)
-    return x, autoregressive_sampling(x, target, 12, np.random.default_rng(0))
+    return x, autoregressive_sampling(x, target, 8, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("name, i", [form for form in ALL if form not in WARM_ONLY])
+@pytest.mark.parametrize("name, i", [form for form in ALL if fits(*form, GREEDY)])
 def test_greedy_texts_of_the_bundled_pair_are_the_targets(name, i, plain_text):
     """With real weights, caches and heads."""
     x, plain = plain_text
     pair = (TreeGPT2(*bundled.weights(size)) for size in ("tales-small", "tales-large"))
     models = Models(*pair, PENALISED, MODELS_DIR / "tales-large", COSTS)
-    step = build(name, models, forms(name)[i])
-    assert complete(x, step, 12, np.random.default_rng(1)) == plain
+    step = build(name, models, forms(name)[i].flags)
+    assert complete(x, step, 8, np.random.default_rng(1)) == plain

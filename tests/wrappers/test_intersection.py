@@ -30,13 +30,12 @@ from tests.commands import json_of_run, run_main
 from tests.distributions import assert_same_law
 from tests.reuse import assert_close, assert_used_is_fresh, each_copy, some_edits, tokens_read
 from tests.small import COSTS, Logits, forms, n_rejected, sampling_of
-from tests.test_laws import ALL, SETTINGS, SHALLOW, WARM, X, fits
+from tests.test_laws import ACCEPT_EQUALS, ALL, SETTINGS, WARM, X, fits, flags_with_equals
 from tests.toys import toy
 from variants import DECODERS, Models, build
 from variants.shared.branches import Tree
 from wrappers.intersection import CommonTokens, TokenLevelIntersection
 
-ONE_PATH = {"multipath": {"K": 2, "paths": 1}}  # the best of several paths can be rejected
 HAVE_A_DRAFT = [name for name, entry in DECODERS.items() if "draft" in entry.needs]
 
 
@@ -95,7 +94,7 @@ WEEKLY = [pytest.param(*case, marks=pytest.mark.weekly) for case in CASES if cas
 
 @pytest.mark.parametrize("name, i, sampling", [*DAILY, *WEEKLY], ids=str)
 def test_the_text_is_distributed_as_the_targets_own(name, i, sampling):
-    new_step = lambda: build(name, toy_models(sampling), forms(name)[i])
+    new_step = lambda: build(name, toy_models(sampling), forms(name)[i].flags)
     got = law(lambda rng: tuple(complete(X, new_step(), 3, rng)))
     assert_same_law(got, text_law(X, toy_models(sampling).target_rows, 3))
 
@@ -107,19 +106,18 @@ def of_bytes(tokenizer, order):
         for i in reversed(range(n_last))])
 
 
-@pytest.mark.parametrize("name", [name for name in HAVE_A_DRAFT if name != "match"])
+@pytest.mark.parametrize("name", ACCEPT_EQUALS)
 def test_no_guess_of_a_draft_with_the_targets_rows_at_other_ids_is_rejected(name):
     """Exactness alone cannot see a draft that reads a different text, or rows at wrong ids."""
     order = [2, 0, 3, 1]  # the target's id of each of the draft's tokens
     permuted = ToyTokenizer(*(TARGET.symbols[token] for token in order))
     draft_toy, target_toy = of_bytes(permuted, order), of_bytes(TARGET, range(4))
-    flags = ONE_PATH.get(name) or SHALLOW.get(name, forms(name)[0])
     sampling = sampling_of(name, 0.7) | dict(top_k=2)
 
     def rejected(rng):
         draft = wrapped(Logits(draft_toy), permuted)
         models = Models(draft, Logits(target_toy), sampling, None, COSTS)
-        return n_rejected(build(name, models, flags), X, 3, rng)
+        return n_rejected(build(name, models, flags_with_equals(name)), X, 3, rng)
 
     assert expectation(rejected, float) == pytest.approx(0, abs=1e-9)
 

@@ -18,7 +18,7 @@ from run.describe import comparison_in_words
 from run.flags import parse_args
 from run.task import Task
 from speculative import complete, draft_and_verify
-from tests.small import COSTS, FORMS
+from tests.small import COSTS, forms
 from tests.toys import toy
 from variants import DECODERS, Models, build
 from variants.shared.tree_gpt2 import TreeGPT2
@@ -84,7 +84,7 @@ def greedy_in_windows(target, x, n_ctx, N):
 def test_every_exact_decoder_writes_the_greedy_text_of_the_window(decoder, n_prompt, heads):
     x = np.random.default_rng(0).integers(0, 40, n_prompt).tolist()
     models = Models(model(10, n_ctx=10), model(0), GREEDY, heads(12, 40), COSTS)
-    step = windowed(build(decoder, models, FORMS[decoder][0]), n_prompt, 10)
+    step = windowed(build(decoder, models, forms(decoder)[0].flags), n_prompt, 10)
     got = complete(x, step, 40, np.random.default_rng(0))
     assert got == greedy_in_windows(model(0), x, 10, 40)
     assert len(set(got)) > 4
