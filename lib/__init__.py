@@ -9,5 +9,5 @@ prefix       how many tokens two texts share from the start
 svg          pictures as text
 pattern      which tokens a regular expression, schema or grammar allows after a text
 memory       the file of --memory
-statistics   standard errors, and how surprising a frequency is
+statistics   standard errors and intervals
 """

@@ -1,4 +1,4 @@
-"""Compute standard errors, bootstrap intervals, and how surprising a frequency is.
+"""Compute standard errors and bootstrap intervals.
 
 The bootstrap (Efron 1979) draws as many prompts as there are, with replacement, many times. A
 figure is computed from each resample, and its interval holds the middle 90 % of the results.
@@ -6,22 +6,9 @@ Guesses of one text depend on each other, so whole prompts are drawn, not guesse
 
 Student's distribution (1908) with n - 1 degrees of freedom says how far a mean of n values is
 from the truth, in units of a standard error that is estimated from the same n values.
-
-How surprising is a frequency? Let p be the probability of an event.
-(1) Let f > p. In n independent draws the frequency is f or more with a probability of at most
-    exp(-n KL(f, p)). Hoeffding (1963) Theorem 1.
-(2) Let f < p. The frequency is f or less with a probability of at most the same expression.
-(3) Let L = log(2 n_events / false_alarm), and f the frequency. KL(f, p) grows with the distance
-    of f from p. So of the frequencies above p, those from some f on have n KL(f, p) > L. By (1)
-    one of these occurs with a probability of at most exp(-L).
-(4) By (2) the same holds below p. Together n KL(f, p) > L has a probability of at most
-    2 exp(-L), which is false_alarm / n_events.
-(5) So any of n_events frequencies has n KL(f, p) > L with a probability of at most false_alarm.
 """
 
-from collections.abc import Callable
 from functools import cache
-from math import log
 from typing import Any
 
 import numpy as np
@@ -101,46 +88,3 @@ def student_quantile(tail: float, n_degrees: int, n_steps: int = 4000) -> float:
     # (c) Above the wanted angle lies `tail` of the whole, which is 2 tail of this half.
     angle = np.interp(1 - 2 * tail, sums / sums[-1], ends)
     return float(np.sqrt(n_degrees) * np.tan(angle))
-
-
-# ---- frequencies
-
-def coin_divergence(f: Any, p: Any) -> Any:
-    """Return KL(f, p) of coins: infinite if p excludes an outcome that f has.
-
-    >>> [float(coin_divergence(f, 0.5).round(4)) for f in (0.5, 0.6, 1.0)]
-    [0.0, 0.0201, 0.6931]
-    """
-    f = np.asarray(f, dtype=float)
-    p = np.asarray(p, dtype=float)
-    # 0 log 0 is 0, and a frequency within 1e-12 of 0 or 1 is 0 or 1 up to rounding. np.where
-    # computes both of its branches, so 0 log 0 warns, although 0 is taken instead.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        heads = np.where(f > 1e-12, f * np.log(f / p), 0)
-        tails = np.where(f < 1 - 1e-12, (1 - f) * np.log((1 - f) / (1 - p)), 0)
-    return heads + tails
-
-
-def surprise_limit(n_events: int, false_alarm: float) -> float:
-    """Return the limit L of the head of this file.
-
-    Any of n_events has n KL(f, p) > L with a probability of at most `false_alarm`.
-    """
-    return log(2 * n_events / false_alarm)
-
-
-def bisected(near: Any, far: Any, is_near: Callable, n_steps: int = 60) -> tuple[Any, Any]:
-    """Return the last point, from near to far, at which `is_near` is true, and the next point.
-
-    Each of n_steps steps halves the distance of the two points. They are numbers or arrays.
-
-    >>> bisected(1.0, 2.0, lambda x: x * x < 2) == (2**0.5 - 2**-52, 2**0.5)
-    True
-    """
-    for _ in range(n_steps):
-        middle = (near + far) / 2
-        still_near = is_near(middle)
-        # np.where returns an array without axes for numbers; [()] makes a number of it.
-        near = np.where(still_near, middle, near)[()]
-        far = np.where(still_near, far, middle)[()]
-    return near, far

@@ -1,7 +1,9 @@
-"""Compare distributions in tests: scripted uniforms, Theorem 1's closed form, the comparison.
+"""Compare distributions in tests: scripted uniforms, Theorem 1's closed form, comparisons.
 
 exact/law.py enumerates a distribution; the functions here state what it must be equal to.
 """
+
+from math import inf, log
 
 import numpy as np
 
@@ -55,3 +57,15 @@ def assert_same_law(got, expected, tolerance=1e-12):
                 f"not {float(expected.get(key, 0)):.6f}" for key in worst]
         raise AssertionError("\n".join([f"a different distribution came out, total variation "
                              f"{float(total_variation(got, expected)):.6f} away:", *rows]))
+
+
+def surprise(n, frequency, p):
+    """Return n KL(frequency, p) of coins.
+
+    In n draws of an event of probability p it exceeds log(2 / a) with a probability of at most a:
+    a / 2 above p, and a / 2 below (Hoeffding 1963 Theorem 1).
+    """
+    if p in (0, 1):
+        return 0 if frequency == p else inf
+    outcomes = ((frequency, p), (1 - frequency, 1 - p))
+    return n * sum(f * log(f / q) for f, q in outcomes if f)

@@ -1,5 +1,6 @@
 """The answer whether speculation pays: planted races, and how often the rule is wrong."""
 
+import math
 from functools import cache, partial
 from statistics import NormalDist
 from unittest import mock
@@ -7,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from lib.statistics import coin_divergence, resamples, student_quantile, surprise_limit
+from lib.statistics import resamples, student_quantile
 from measure import answer
 from measure.answer import (
     DOES_NOT_PAY,
@@ -17,6 +18,7 @@ from measure.answer import (
     answer_of,
     raced_speedup,
 )
+from tests.distributions import surprise
 
 
 def row(low, speedup, high):
@@ -163,9 +165,8 @@ def frequency(kind, logs, n_candidates, seed=0, **settings):
 
 
 def exceeds(found, allowed):
-    """Return whether a frequency is above `allowed` by more than chance; see lib/statistics.py."""
-    limit = surprise_limit(1, FALSE_ALARM)
-    return found > allowed and N_RACES * coin_divergence(found, allowed) > limit
+    """Return whether a frequency is above `allowed` by more than chance."""
+    return found > allowed and surprise(N_RACES, found, allowed) > math.log(2 / FALSE_ALARM)
 
 
 @pytest.mark.parametrize("settings", [{}, {"slow_minutes": True}, {"n_prompts": 3}], ids=str)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from fractions import Fraction
+from math import log
 
 import numpy as np
 import pytest
@@ -11,11 +12,10 @@ from hypothesis import strategies as st
 import speculative
 from exact.law import composed_law, law, text_law
 from gpt2 import GPT2
-from lib.statistics import coin_divergence, surprise_limit
 from sampling import residual, with_sampling
 from speculative import guess, speculative_sampling, verify
 from tests import bundled
-from tests.distributions import assert_same_law, round_law
+from tests.distributions import assert_same_law, round_law, surprise
 from tests.small import lively_params
 from tests.toys import PAIRS, context_free, remembered, toy
 from theory.speedup import acceptance_rate
@@ -115,16 +115,17 @@ def test_in_floats_the_distribution_of_one_token_is_the_targets_too(weights):
 # ---- real draws
 
 def fits(draws, expected, false_alarm=1e-12):
-    """Return whether draws can be from a distribution: lib/statistics.py has the bound.
+    """Return whether draws can be from a distribution.
 
     The answer is wrong for draws from the distribution with a probability of at most
     `false_alarm`.
     """
     counts = Counter(draws)
     n = len(draws)
-    surprise = [n * coin_divergence(counts[cell] / n, expected.get(cell, 0))
-                for cell in counts.keys() | expected.keys()]
-    return max(surprise) <= surprise_limit(len(expected), false_alarm)
+    # Each outcome has its part of the false alarm.
+    limit = log(2 * len(expected) / false_alarm)
+    return all(surprise(n, counts[cell] / n, expected.get(cell, 0)) <= limit
+               for cell in counts.keys() | expected.keys())
 
 
 def test_real_draws_of_three_tokens_have_the_targets_joint_distribution(monkeypatch):
