@@ -19,6 +19,7 @@ Rounds of one text are not independent, so standard errors count texts. A decode
 start where its own test ended the round before, so its tokens per pass can differ slightly.
 """
 
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -26,15 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from exact import recorded
-from exact.expected import (
-    FORMS,
-    block_tokens,
-    chain_bound,
-    match_tokens,
-    ratio_tokens,
-    traversal_tokens,
-    tree_tokens,
-)
+from exact.expected import FORMS, chain_bound, match_tokens, mean_tokens
 from exact.recorded import means_table
 from lib import terminal
 from lib.markdown import markdown_table
@@ -42,12 +35,15 @@ from lib.statistics import means
 from measure import command
 from measure.models import LENGTH, OPENINGS, load_benchmark_pair
 from speculative import verify
-from variants.multipath import best_path, guess_paths
+from variants.block import block_verify
+from variants.lenient import lenient_verify
+from variants.multipath import guess_paths, verify_best_path
 from variants.registry import whole
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.tree_gpt2 import tree_model
-from variants.tree import guess_shape
+from variants.traversal import verify_traversal
+from variants.tree import guess_shape, verify_tree
 
 K = 4
 RECORDED_WIDTHS = (2, 2, 1, 1)  # a width for each of the K levels
@@ -199,27 +195,33 @@ def record_chains(args):
 def tests(place):
     """Return {test: expected tokens of the recorded round}."""
     chain = place.chain()
-    # The best guesses are not drawn, so they have no p_draft: None. Trees with these widths are
-    # parts of the recorded tree.
+    lenient = partial(lenient_verify, lenience=0.3)
+
+    def of_part(test, widths):  # of the recorded tree
+        tree, p_target = place.part(widths)
+        return mean_tokens(test, tree, None, p_target)
+
+    # The best guesses are not drawn, so they have no p_draft: None.
     return {
-        "ratio": ratio_tokens(*chain),
+        "ratio": mean_tokens(verify, *chain),
         "match, drawn guesses": match_tokens(*chain),
         "match or q = 1, best guesses": match_tokens(place.best, None, place.p_best),
-        "block": block_tokens(*chain),
+        "block": mean_tokens(block_verify, *chain),
         "bound of one chain": chain_bound(*chain),
-        "lenient, 0.3 (not lossless)": ratio_tokens(*chain, lenience=0.3),
-        "siblings 2,1,1,1, multi-step": tree_tokens(*place.part((2, 1, 1, 1))),
-        "siblings 2,1,1,1, traversal": traversal_tokens(*place.part((2, 1, 1, 1))),
-        "tree 2,2,1, multi-step": tree_tokens(*place.part((2, 2, 1))),
-        "tree 2,2,1, traversal": traversal_tokens(*place.part((2, 2, 1))),
+        "lenient, 0.3 (not lossless)": mean_tokens(lenient, *chain),
+        "siblings 2,1,1,1, multi-step": of_part(verify_tree, (2, 1, 1, 1)),
+        "siblings 2,1,1,1, traversal": of_part(verify_traversal, (2, 1, 1, 1)),
+        "tree 2,2,1, multi-step": of_part(verify_tree, (2, 2, 1)),
+        "tree 2,2,1, traversal": of_part(verify_traversal, (2, 2, 1)),
     }
 
 
 def tests_of_doubled(doubled):
     """Return {test: expected tokens of the recorded round} with twice as many guesses."""
     long, p_long, paths, p_paths = doubled
-    return {"block, 8 guesses": block_tokens(long.tokens, long.rows(), p_long),
-            "multipath, 2 paths of 4": block_tokens(*best_path(paths, p_paths))}
+    block = mean_tokens(block_verify, long.tokens, long.rows(), p_long)
+    return {"block, 8 guesses": block,
+            "multipath, 2 paths of 4": mean_tokens(verify_best_path, paths, None, p_paths)}
 
 
 def siblings(place):

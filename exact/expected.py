@@ -1,22 +1,21 @@
 """Compute the expected tokens per round of every test from the guesses and the rows.
 
-    guesses    k tokens, drawn from p_draft unless a function says otherwise
+    test       (guesses, p_draft, p_target, rng) -> tokens, as speculative.verify
+    guesses    k tokens, drawn from p_draft unless a function says otherwise; or a Tree
     p_draft    [k, n_vocab], row t: the distribution that guess t was drawn from
-    p_target   [k + 1, n_vocab], row t: the target's distribution at that position
-    passed[t]  the probability that guess t is accepted, if all guesses before it were accepted
-    tree       a Tree of guesses; p_target[1 + node] is the target's row after this node, and
-               p_target[0] is the row after the text, which is node -1
+    p_target   [k + 1, n_vocab], row t: the target's distribution at that position; for a tree
+               row 0 is for the token after the text, and row 1 + node for the token after node
 
 If two decoders are compared by their texts, part of the difference comes from the random seeds.
 These functions draw no random numbers. Each function returns the mean over all random numbers
 of a test, for given guesses. So tests that guess in the same way are compared on the same
-guesses. tests/test_expected.py compares each function with the enumeration of its test.
+guesses. tests/test_expected.py compares `mean_tokens` with whole enumerations.
 
     python -m exact.expected    the ladder: what each idea adds on one toy
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
 from operator import mul
@@ -24,58 +23,69 @@ from typing import Any
 
 import numpy as np
 
-from exact.law import expectation
+from exact.law import expectation, runs
 from exact.optimum import best_accepted, best_independent, guesses_law
 from exact.toys import TOYS, X, best
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command, print_safely
 from sampling import residual
-from speculative import Rows, guess
+from speculative import Guesses, Rows, guess, make_step, verify
+from variants.block import block_verify
 from variants.kseq import find_rho, shared
-from variants.shared.branches import Tree
-from variants.tree import draw_siblings
+from variants.shared.best_tree import uniform_shape
+from variants.tree import guess_shape, verify_tree
 
 # (guesses, p_draft, p_target) -> tokens; rows of floats or Fractions
 ChainTokens = Callable[[list[int], Rows, Rows], Any]
 
 
-# ---- chains
+# ---- one round
 
-def until_rejected(passed: Iterable) -> Any:
-    """Return the expected tokens of a round that ends at the first rejected guess.
+class FirstToken:
+    """Stand for the uniforms of an enumerating rng; `sample` always draws the first token.
 
-    The first t guesses are all accepted with probability passed[0] * .. * passed[t - 1]. The
-    sum of these products is the expected number of accepted guesses, and one more token follows
-    them.
+    `accept` compares a uniform with a number, `sample` with a row.
     """
-    return 1 + sum(accumulate(passed, mul))
+
+    __array_ufunc__ = None  # NumPy leaves `array > number` to this class
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def random(self):
+        return self
+
+    def __lt__(self, bounds):
+        return bounds > 0 if np.ndim(bounds) else self.rng.random() < bounds
 
 
-def ratio_tokens(guesses: list[int], p_draft: Rows, p_target: Rows, lenience: float = 1) -> Any:
-    """Return the expected tokens of a round with the ratio test, the last token included.
+def mean_tokens(test: Callable, guesses: Guesses, p_draft: Any, p_target: Rows) -> Any:
+    """Return the expected tokens of a round, the last token included.
 
-    A lenience below 1 gives the test of variants/lenient.py, which is not lossless. With one
-    drawn guess the mean is 1 + (1 - TV), the most that any lossless test reaches:
+    The test's acceptances are enumerated. It draws a token only when its round ends, so one
+    token stands for all of them, and a row of 50,000 tokens is no obstacle. (`match_tokens` is
+    for tests that draw a token at every position.) With one drawn guess the mean is 1 + (1 -
+    TV), the most that any lossless test reaches:
 
     >>> p_draft, p_target = np.array([[0.25, 0.75]]), np.array([[0.5, 0.5], [0.5, 0.5]])
-    >>> float(sum(p_draft[0][g] * ratio_tokens([g], p_draft, p_target) for g in (0, 1)))
-    1.75
-    >>> float(1 + np.minimum(p_draft[0], p_target[0]).sum())
-    1.75
+    >>> tokens = [mean_tokens(verify, [g], p_draft, p_target) for g in (0, 1)]
+    >>> float(p_draft[0] @ tokens), float(1 + np.minimum(p_draft[0], p_target[0]).sum())
+    (1.75, 1.75)
     """
-    passed = []
-    for t, g in enumerate(guesses):
-        ratio = p_target[t][g] / (lenience * p_draft[t][g])
-        passed.append(min(1, ratio))
-    return until_rejected(passed)
+    def one_round(rng):
+        return test(guesses, p_draft, p_target, FirstToken(rng))
+
+    return sum(len(ids) * probability for ids, probability, _ in runs(one_round))
 
 
 def match_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
     """Return the expected tokens of a round with `match`, or with "q = 1".
 
-    Both accept guess g with probability p_target[t][g], whatever its draft row.
+    Both accept guess g with probability p_target[t][g], whatever its draft row. The product of
+    the first n probabilities is that of n accepted guesses or more, and one more token follows.
     """
-    return until_rejected(p_target[t][g] for t, g in enumerate(guesses))
+    passed = (p_target[t][g] for t, g in enumerate(guesses))
+    return 1 + sum(accumulate(passed, mul))
 
 
 def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
@@ -99,98 +109,10 @@ def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
     return 1 + sum(min(1, product) for product in products)
 
 
-# ---- trees
-
-def tokens_below(siblings: list[tuple[int, Any, Any]], remaining: Any) -> Any:
-    """Return the expected tokens from one node on, by multi-step sampling.
-
-    siblings     a triple of each child, in the order drawn: its token, the row it was drawn
-                 from, and the expected tokens from this child on
-    remaining    the target's row at the node; after a rejected child, its residual
-    """
-    all_rejected: Any = 1  # P(all siblings so far are rejected)
-    total: Any = 1  # one token is always written here: a child, or a token of a residual
-    for token, row, below in siblings:
-        # this child is tested only if all siblings before it were rejected
-        passed = min(remaining[token] / row[token], 1)
-        total += all_rejected * passed * below
-        all_rejected *= 1 - passed
-        remaining = residual(remaining, row)
-    return total
-
-
-def tree_tokens(tree: Tree, p_target: Rows, node: int = -1) -> Any:
-    """Return the expected tokens of a round with multi-step sampling of a tree.
-
-    Siblings that are not drawn ("top" in variants/tree.py) have one-hot rows, so their test is
-    "q = 1" on a tree.
-    """
-    siblings = []
-    for child, row in tree.guesses_at(node):
-        below = tree_tokens(tree, p_target, child)  # the expected tokens from this child on
-        siblings.append((tree.tokens[child], row, below))
-    return tokens_below(siblings, p_target[1 + node])
-
-
-def traversal_tokens(tree: Tree, p_target: Rows) -> Any:
-    """Return the expected tokens of a round with traversal verification of a tree.
-
-    It tests whole paths from their leaves. The names are those of variants/traversal.py.
-    """
-    def visit(node, share):
-        """Return P(a path through the node is accepted), and the mean of the tokens after it.
-
-        The tokens after the node count 0 if no path through the node is accepted.
-        """
-        remaining = p_target[1 + node]
-        none_accepted = 1  # P(no path through the children so far is accepted)
-        tokens_after = 0
-        for child, row in tree.guesses_at(node):
-            token = tree.tokens[child]
-            share_of_child = min(share * remaining[token] / row[token], 1)
-            p_child, tokens_after_child = visit(child, share_of_child)
-            # the child itself is one token
-            tokens_after += none_accepted * (p_child + tokens_after_child)
-            none_accepted *= 1 - p_child
-            # after the rejected child, as in variants/traversal.py
-            surplus = np.maximum(share * remaining - row, 0).sum()
-            remaining = residual(share * remaining, row)
-            mass = surplus + (1 - share)
-            share = surplus / mass if mass > 0 else 1
-
-        # the path that ends at this node is tested last; the root's is always accepted
-        p_own_test = 1 if node == -1 else share
-        ends_here = none_accepted * p_own_test
-        tokens_after += ends_here  # one token is drawn after this path
-        # the accepted path goes through a child, or ends here
-        through_child = 1 - none_accepted
-        return through_child + ends_here, tokens_after
-
-    _, tokens_of_round = visit(-1, 1)
-    return tokens_of_round
-
-
-def block_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
-    """Return the expected tokens of a round with block verification.
-
-    Block verification is traversal verification of a chain.
-    """
-    # a chain is a tree in which each guess is the only child of the guess before it
-    tree = Tree()
-    node = -1  # the text
-    for token, row in zip(guesses, p_draft):
-        node = tree.add(node, token, row)
-    return traversal_tokens(tree, p_target)
-
-
 # ---- means over the guesses
 
 def chain_mean(make_guesses: Callable, tokens: ChainTokens, toy: str, K: int) -> Any:
-    """Return the mean of a formula for chains, `tokens`, over all guesses after X.
-
-    The guesses are enumerated. The test's random numbers are not, because the formula is a mean
-    over them.
-    """
+    """Return the mean of `tokens`, a mean for given guesses, over all guesses after X."""
     draft, target = TOYS[toy]
 
     def guesses_and_rows(rng):
@@ -205,23 +127,21 @@ def tree_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
 
     widths    siblings at each position: (2, 1) is two guesses, and one guess after each of them
 
-    The mean is computed level by level. Subtrees are drawn independently, so each child counts
-    with the mean of its subtree.
+    The mean is computed level by level: a round of one level is enumerated, and an accepted
+    child counts with the mean of the tree below it.
     """
     if not widths:
         return 1  # no guess is left to test, and one token is drawn from the target
-    draft, target = TOYS[toy]
-    p_draft = draft(x, 1)[-1]
-    p_target = target(x, 1)[-1]
-    # below[token]: the mean tokens from this child on. Any token can be the child, and its
-    # subtree is the tree without its first position
-    below = [tree_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
+    below = means_below(tree_mean, widths, toy, x)
+    draft, target = map(along_paths, TOYS[toy])
+    siblings = partial(guess_shape, draft=draft, shape=uniform_shape(widths[:1]))
+    step = make_step(target, 1, siblings, verify_tree)
 
-    def tokens(drawn):
-        siblings = [(token, row, below[token]) for token, row in drawn]
-        return tokens_below(siblings, p_target)
+    def tokens(ids):
+        is_accepted = len(ids) == 2  # a child and the token after it
+        return 1 + below[ids[0]] if is_accepted else 1
 
-    return expectation(lambda rng: draw_siblings(p_draft, widths[0], "distinct", rng), tokens)
+    return expectation(lambda rng: step([*x], 2, rng).ids, tokens)
 
 
 def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
@@ -232,30 +152,35 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
      2. Let f(S) be the largest probability that a lossless test accepts some token of a set S.
         It is `best_accepted` (exact/optimum.py) of the target's row with 0 for all tokens
         outside S.
-     3. Tokens join S in falling order of below[t]. The token that joins gets the increase of
-        f(S) as its accepted[t]. More is not possible, because the tokens that joined before it
-        have the rest of f(S). As f is a maximal flow, no other choice of accepted[t] has a
-        larger mean.
+     3. Serve the tokens in falling order of below[t]. The first gets as much acceptance as any
+        test can give it alone, f({t1}). The second gets what both together allow, minus that:
+        f({t1, t2}) - f({t1}). And so on.
+     4. No other choice of accepted[t] has a larger mean, because f is a maximal flow.
     """
     if not widths:
         return 1  # no guess is left to test, and one token is drawn from the target
-    draft, target = TOYS[toy]
-    p_draft = draft(x, 1)[-1]
-    p_target = target(x, 1)[-1]
+    below = means_below(best_mean, widths, toy, x)
+    p_draft, p_target = (model(x, 1)[-1] for model in TOYS[toy])
     guesses = guesses_law(p_draft, widths[0])
-    # as in `tree_mean`, the mean tokens from each child on
-    below = [best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
-    # the token with the largest mean below is first
-    order = sorted(range(len(below)), key=lambda token: below[token], reverse=True)
     total: Any = 1
     f_before: Any = 0  # f of the empty set
     row = p_target * 0  # zeros of the row's own number type: Fractions stay exact
-    for token in order:
+    for token in sorted(range(len(below)), key=lambda token: -below[token]):
         row[token] = p_target[token]  # the token joins S
         f = best_accepted(guesses, row)
         total += below[token] * (f - f_before)
         f_before = f
     return total
+
+
+def means_below(mean: Callable, widths: tuple[int, ...], toy: str, x: tuple[int, ...]) -> list:
+    """Return for each token the mean tokens after it, if it is accepted as the next token.
+
+    Every child has the same subtree: the tree without its first position.
+    """
+    _, target = TOYS[toy]
+    n_vocab = target(x, 1).shape[-1]
+    return [mean(widths[1:], toy, (*x, token)) for token in range(n_vocab)]
 
 
 # ---- n independent guesses for one position
@@ -314,8 +239,9 @@ LADDER: list[Rung] = [
     ("one-hot", "the draft's most probable tokens as guesses: q = 1",
      partial(chain_mean, best, match_tokens)),
     ("ratio test", "drawn guesses again; the test knows p_draft",
-     partial(chain_mean, guess, ratio_tokens)),
-    ("block", "all guesses are tested together", partial(chain_mean, guess, block_tokens)),
+     partial(chain_mean, guess, partial(mean_tokens, verify))),
+    ("block", "all guesses are tested together",
+     partial(chain_mean, guess, partial(mean_tokens, block_verify))),
     ("siblings", "ratio test, two guesses for the first position",
      lambda toy, K: tree_mean((2,) + (1,) * (K - 1), toy)),
     ("tree", "ratio test, two guesses for every position",

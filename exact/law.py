@@ -232,24 +232,32 @@ def other_branches(forks: list, n_earlier: int) -> list:
     return starts
 
 
-def paths(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
+def runs(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
     """Yield (outcome, probability, forks) for every way that a run's decisions can turn out.
 
     The forks are the decisions in order: the weights of the branches, and the branch that was
-    taken. The first run is made 1 + RERUNS times in advance, and its results are compared.
+    taken.
+    """
+    starts = [[]]  # the first decisions of runs that are not made yet
+    while starts:
+        forks = starts.pop()
+        n_earlier = len(forks)
+        outcome, probability = run_once(function, forks)
+        yield outcome, probability, forks
+        starts += other_branches(forks, n_earlier)
+
+
+def paths(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
+    """Yield as `runs` does, but raise AssertionError if rng is not the only randomness.
+
+    The first run is made 1 + RERUNS times in advance, and its results are compared.
     """
     with no_other_chance():
         first = repr(run_once(function, []))  # text, because arrays compare elementwise
         for _ in range(RERUNS):
             if repr(run_once(function, [])) != first:
                 raise AssertionError(NOT_DETERMINISTIC)
-        starts = [[]]  # the first decisions of runs that are not made yet
-        while starts:
-            forks = starts.pop()
-            n_earlier = len(forks)
-            outcome, probability = run_once(function, forks)
-            yield outcome, probability, forks
-            starts += other_branches(forks, n_earlier)
+        yield from runs(function)
 
 
 def law(function: Experiment) -> dict[Any, Any]:

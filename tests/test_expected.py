@@ -1,4 +1,4 @@
-"""Test exact/expected.py: each formula is the mean of its test's outcomes for the same guesses."""
+"""Test exact/expected.py: each mean is that of all outcomes of its test."""
 
 from fractions import Fraction
 from functools import partial
@@ -7,21 +7,18 @@ import pytest
 
 from exact.expected import (
     best_mean,
-    block_tokens,
     chain_bound,
     chain_mean,
     match_tokens,
-    ratio_tokens,
-    traversal_tokens,
+    mean_tokens,
     tree_mean,
-    tree_tokens,
 )
 from exact.law import expectation, text_law
 from exact.optimum import guesses_law
 from exact.rules.register import BY_ID, tokens_per_round
 from exact.rules.verifiers import q_is_one
 from exact.toys import TOYS, X, best, markov
-from speculative import guess, verify
+from speculative import guess, make_step, verify
 from tests.distributions import round_law
 from tests.toys import path_by_path
 from variants.block import block_verify
@@ -31,16 +28,16 @@ from variants.shared.best_tree import uniform_shape
 from variants.traversal import verify_traversal
 from variants.tree import guess_shape, verify_tree
 
-TESTS = [(ratio_tokens, verify, guess), (block_tokens, block_verify, guess),
-         (match_tokens, match_verify, guess), (match_tokens, match_verify, best),
-         (match_tokens, q_is_one, best), (match_tokens, q_is_one, guess),
-         (partial(ratio_tokens, lenience=0.5), partial(lenient_verify, lenience=0.5), guess)]
+RATIO, BLOCK = (partial(mean_tokens, test) for test in (verify, block_verify))
+LENIENT = partial(lenient_verify, lenience=0.5)
+TESTS = [(partial(mean_tokens, test), test, guess) for test in (verify, block_verify, LENIENT)]
+TESTS += [(match_tokens, match_verify, guess), (match_tokens, match_verify, best),
+          (match_tokens, q_is_one, best), (match_tokens, q_is_one, guess)]
 
 
 @pytest.mark.parametrize("toy", TOYS)
 @pytest.mark.parametrize("tokens, test, make_guesses", TESTS)
-def test_a_chains_formula_is_the_mean_of_its_test_for_each_of_its_guesses(tokens, test,
-                                                                          make_guesses, toy):
+def test_the_tokens_of_a_chain_are_the_mean_of_its_test(tokens, test, make_guesses, toy):
     def difference(guesses, p_draft, p_target):
         enumerated = expectation(lambda rng: test(guesses, p_draft, p_target, rng), len)
         return abs(tokens(guesses, p_draft, p_target) - enumerated)
@@ -50,37 +47,31 @@ def test_a_chains_formula_is_the_mean_of_its_test_for_each_of_its_guesses(tokens
 
 
 @pytest.mark.parametrize("siblings", ["distinct", "independent", "top"])
-@pytest.mark.parametrize("widths", [(1, 2), (2, 1)])
+@pytest.mark.parametrize("test", [verify_tree, verify_traversal])
 @pytest.mark.parametrize("toy", TOYS)
-def test_a_trees_formula_is_the_mean_of_its_test_for_each_of_its_trees(toy, widths, siblings):
+def test_the_tokens_of_a_tree_are_the_mean_of_its_test(toy, test, siblings):
     draft, target = map(path_by_path, TOYS[toy])
 
     def make_tree(rng):
-        return guess_shape(list(X), 2, rng, draft, uniform_shape(widths), siblings)[0]
+        return guess_shape(list(X), 2, rng, draft, uniform_shape((2, 1)), siblings)[0]
 
-    def differences(tree):
+    def difference(tree):
         p_target = target(list(X) + tree, 1 + len(tree))
-        for tokens, test in ((tree_tokens, verify_tree), (traversal_tokens, verify_traversal)):
-            run = partial(test, tree, tree.rows(), p_target)
-            yield abs(tokens(tree, p_target) - expectation(run, len))
+        enumerated = expectation(partial(test, tree, None, p_target), len)
+        return abs(mean_tokens(test, tree, None, p_target) - enumerated)
 
-    assert expectation(make_tree, lambda tree: max(differences(tree))) < 1e-14
+    assert expectation(make_tree, difference) < 1e-14
 
 
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_ladders_means_are_those_of_whole_rounds(toy):
     """Compare means level by level with those of trees, and of docs/proof.md's closed form."""
     draft, target = map(path_by_path, TOYS[toy])
-
-    def make_tree(rng):
-        return guess_shape(list(X), 2, rng, draft, uniform_shape((2, 1)))[0]
-
-    def tokens_of(tree):
-        return tree_tokens(tree, target(list(X) + tree, 1 + len(tree)))
-
-    assert tree_mean((2, 1), toy) == expectation(make_tree, tokens_of)
+    make_tree = partial(guess_shape, draft=draft, shape=uniform_shape((2, 1)))
+    step = make_step(target, 2, make_tree, verify_tree)
+    assert tree_mean((2, 1), toy) == expectation(lambda rng: step([*X], 3, rng).ids, len)
     ratio = sum(len(ids) * p for ids, p in round_law(list(X), 3, *TOYS[toy]).items())
-    assert chain_mean(guess, ratio_tokens, toy, 3) == ratio == tree_mean((1, 1, 1), toy)
+    assert chain_mean(guess, RATIO, toy, 3) == ratio == tree_mean((1, 1, 1), toy)
     assert ratio == tokens_per_round(BY_ID["ratio"], toy, 3)
     assert best_mean((1, 1, 1), toy) == ratio  # for one guess no test is better
 
@@ -107,7 +98,7 @@ def test_the_bound_of_a_chain_is_1_TV_of_its_texts_and_nothing_exceeds_it(toy):
     laws = [[text_law(X, model, n) for model in TOYS[toy]] for n in (1, 2, 3)]
     bound = 1 + sum(min(p.get(ids, 0), d[ids]) for d, p in laws for ids in d)
     assert chain_mean(guess, chain_bound, toy, 3) == bound
-    ratio = chain_mean(guess, ratio_tokens, toy, 3)
-    block = chain_mean(guess, block_tokens, toy, 3)
+    ratio = chain_mean(guess, RATIO, toy, 3)
+    block = chain_mean(guess, BLOCK, toy, 3)
     assert ratio <= block <= bound
     assert tree_mean((2, 2, 2), toy) <= best_mean((2, 2, 2), toy) <= 4

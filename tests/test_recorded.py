@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.__main__ import main
 from exact import judge, law, recorded
-from exact.expected import block_tokens, match_tokens, ratio_tokens
+from exact.expected import match_tokens
 from speculative import verify
 from tests.pages import code, file_text, section
 from tests.test_judge import judged
@@ -74,7 +74,8 @@ def test_the_file_is_what_the_command_writes(tmp_path, capsys):
 
 # ---- a verifier on its rows
 
-@pytest.mark.parametrize("test, tokens", [(verify, ratio_tokens), (block_verify, block_tokens),
+@pytest.mark.parametrize("test, tokens", [(verify, recorded.TESTS["ratio"]),
+                                          (block_verify, recorded.TESTS["block"]),
                                           (match_verify, match_tokens)])
 def test_a_verifiers_tokens_are_those_of_its_formula(test, tokens, monkeypatch):
     wanted = [tokens(*chain) for chain in CHAINS[:8]]

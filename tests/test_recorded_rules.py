@@ -10,32 +10,27 @@ import pytest
 
 from benchmarks import rules
 from exact import expected
-from exact.expected import (
-    FORMS,
-    block_tokens,
-    chain_mean,
-    match_tokens,
-    ratio_tokens,
-    tree_mean,
-)
+from exact.expected import FORMS, chain_mean, match_tokens, mean_tokens, tree_mean
 from exact.law import expectation
 from exact.toys import TOYS, X, best, mapped
 from lib.statistics import means, standard_error
 from speculative import guess, make_step, verify
 from tests.pages import file_text, output
 from tests.toys import path_by_path
+from variants.block import block_verify
 from variants.multipath import guess_paths, verify_best_path
 from variants.shared.best_tree import uniform_shape
 from variants.tree import guess_shape
 
+RATIO, BLOCK = (partial(mean_tokens, test) for test in (verify, block_verify))
 
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
     monkeypatch.setattr(rules, "K", 2)
     monkeypatch.setattr(rules, "RECORDED_WIDTHS", (2, 1))
     draft, target = map(path_by_path, TOYS[toy])
-    means = {"ratio": chain_mean(guess, ratio_tokens, toy, 2),
-             "block": chain_mean(guess, block_tokens, toy, 2),
+    means = {"ratio": chain_mean(guess, RATIO, toy, 2),
+             "block": chain_mean(guess, BLOCK, toy, 2),
              "match or q = 1, best guesses": chain_mean(best, match_tokens, toy, 2),
              "siblings 2,1,1,1, multi-step": tree_mean((2, 1), toy)}
     record = partial(rules.record, list(X), draft, target)
@@ -58,7 +53,7 @@ def test_the_mean_over_two_recorded_paths_is_that_of_the_best_one(toy, monkeypat
     paths = partial(guess_paths, draft=draft, paths=2)
     step = make_step(target, 1, paths, verify_best_path)
     # `rules` names its tests for K = 4
-    means = {"block, 8 guesses": chain_mean(guess, block_tokens, toy, 2),
+    means = {"block, 8 guesses": chain_mean(guess, BLOCK, toy, 2),
              "multipath, 2 paths of 4": expectation(lambda rng: step(x, 2, rng).ids, len)}
     for name, mean in means.items():
         recorded_mean = expectation(

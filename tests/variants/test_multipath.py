@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from exact.expected import block_tokens
+from exact.expected import mean_tokens
 from exact.law import expectation, law
 from exact.toys import TOYS, X
 from speculative import complete, draft_and_verify, guess, make_step
@@ -51,7 +51,7 @@ def test_one_path_is_tested_as_a_block(pair):
 def test_more_paths_can_give_fewer_tokens():
     def mean(toy, K, n_paths):
         return float(expectation(partial(drawn_best_path, toy, K, n_paths),
-                                 lambda chain: block_tokens(*chain)))
+                                 lambda chain: mean_tokens(block_verify, *chain)))
 
     assert [mean("A", 1, n) for n in (1, 2, 3, 4)] == [1.8, 1.95, 1.864, 1.8256]
     for toy, means in {"A": [3.0820, 3.5803], "B": [1.9990, 2.3922]}.items():
