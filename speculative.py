@@ -64,6 +64,8 @@ Guess = Callable[[list[int], int, HasRandom], tuple[Guesses, Rows]]
 # (guesses, p_draft, p_target, rng) -> ids
 Test = Callable[[Guesses, Rows, Rows, HasRandom], list[int]]
 Step = Callable[[list[int], int, HasRandom], Round]  # (x, n_left, rng) -> Round
+# token ids, or new tokens -> whether the text ends with them
+Stop = Collection[int] | Callable[[list[int]], bool]
 
 
 def guess(x, k, rng, draft: Model, draw=sample):
@@ -129,8 +131,11 @@ def autoregressive_step(x, n_left, rng, model: Model):
 
 
 def generate(x: list[int], step: Step, N: int, rng: HasRandom,
-             stop: Collection[int] = ()) -> Iterator[Round]:
+             stop: Stop = ()) -> Iterator[Round]:
     """Run `step` until there are N new tokens, or one of the stop tokens; yield every round.
+
+    `stop` may also be a function of the new tokens so far: the text ends as soon as it returns
+    True. It sees no later token (a stopping time), so a text's distribution stays exact.
 
     The `ids` of a round are cut after a stop token; joined, the `ids` of all rounds are the new
     text. ValueError if x is empty, x or `stop` contains anything but token ids, N is not a
@@ -143,30 +148,36 @@ def generate(x: list[int], step: Step, N: int, rng: HasRandom,
     [[1, 1, 1], [1]]
     """
     x = token_ids(x)  # a copy, so that the caller's list does not grow
-    stop = frozenset(token_ids(stop, "stop"))
+    stop = stop if callable(stop) else frozenset(token_ids(stop, "stop"))
     check_start(x, N, rng)
-    end = len(x) + N
+    start = len(x)
+    end = start + N
     while len(x) < end:
         n_left = end - len(x)
         result = step(x, n_left, rng)
         check_length(result.ids, n_left)
-        ids = up_to_stop(result.ids, stop)
+        ids = up_to_stop(result.ids, stop, x[start:])
         result = result._replace(ids=ids, n_accepted=min(result.n_accepted, len(ids)))
         # Erratum: Chen et al. (2023) Alg. 2, read literally, increases n after each accepted
         # guess and then reads guess t at n + t, so it would skip positions. Here n is len(x),
         # which grows only after the test.
         x += result.ids
         yield result
-        if result.ids[-1] in stop:
+        if has_ended(x[start:], stop):
             return
 
 
-def up_to_stop(ids, stop):
-    """Return the tokens up to and including the first stop token."""
-    for i, token in enumerate(ids):
-        if token in stop:
+def up_to_stop(ids, stop, new=()):
+    """Return the tokens up to and including the first that ends a text; `new` precedes them."""
+    for i in range(len(ids)):
+        if has_ended([*new, *ids[: i + 1]], stop):
             return ids[: i + 1]
     return ids
+
+
+def has_ended(new, stop):
+    """Return whether a text ends with its last new token."""
+    return stop(new) if callable(stop) else new[-1] in stop
 
 
 def complete(x, step: Step, N, rng, stop=()):
@@ -177,7 +188,7 @@ def complete(x, step: Step, N, rng, stop=()):
 
 
 def autoregressive_sampling(x: list[int], model: Model, N: int, rng: HasRandom,
-                            stop: Collection[int] = ()) -> list[int]:
+                            stop: Stop = ()) -> list[int]:
     """Draw N tokens with one pass of the model per token: plain decoding, without speculation.
 
     Returns x and exactly N new tokens, or fewer if one of them is a stop token, which is then
@@ -192,7 +203,7 @@ def autoregressive_sampling(x: list[int], model: Model, N: int, rng: HasRandom,
 
 
 def speculative_sampling(x: list[int], draft: Model, target: Model, N: int, K: int,
-                         rng: HasRandom, stop: Collection[int] = ()) -> list[int]:
+                         rng: HasRandom, stop: Stop = ()) -> list[int]:
     """Draw N tokens from the target's distribution, up to K + 1 per target pass. Lossless.
 
     The text has exactly the distribution of `autoregressive_sampling(x, target, N, rng, stop)`.

@@ -24,7 +24,7 @@ from gpt2 import GPT2
 from lib.backend import products
 from lib.backend.arrays import get_backend
 from lib.checkpoints import hub, huggingface, openai
-from lib.checkpoints.vocabulary import read_end_of_text, read_vocabulary
+from lib.checkpoints.vocabulary import read_ends, read_vocabulary
 from lib.checkpoints.weights import cut_params
 
 MODELS_DIR = Path(__file__).parent / "models"
@@ -96,7 +96,7 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
         # PyTorch is imported for such models only.
         from wrappers import transformers_model, transformers_tokenizer
 
-        tokenizer = transformers_tokenizer.TransformersTokenizer(folder)
+        tokenizer = transformers_tokenizer.transformers_tokenizer(folder)
         other_model = transformers_model.TransformersModel(folder, dtype=dtype)
         # Either of the two may have more tokens than the other one.
         transformers_model.cut_vocabulary(tokenizer.n_vocab, other_model)
@@ -159,10 +159,12 @@ def find_folder(model_size, models_dir):
 def read_encoder(folder, n_vocab, cut_vocab):
     """Return the Encoder of a folder; ValueError if it does not have n_vocab symbols."""
     vocab, merges, added, files = read_vocabulary(folder)
+    ends = read_ends(folder, vocab)
     try:
-        encoder = Encoder(vocab, merges, read_end_of_text(folder, vocab), added)
+        encoder = Encoder(vocab, merges, ends[0], added)
     except ValueError as error:
         raise ValueError(f"{error} in {files} of {folder}") from None
+    encoder.end_tokens |= {vocab[end] for end in ends if end in vocab}
     # How many rows wte has beyond the last symbol; negative if it has too few.
     padding = n_vocab - encoder.n_vocab
     if padding == 0 or (cut_vocab and padding > 0):

@@ -33,7 +33,7 @@ from unittest import mock
 
 import numpy as np
 
-from speculative import Model
+from speculative import Model, Stop, has_ended
 
 Experiment = Callable[[Any], Any]  # function(rng) -> outcome
 # (text, memory, n_left) -> {(the ids of a round, memory): probability}
@@ -280,10 +280,10 @@ def expectation(function: Experiment, value: Callable[[Any], Any]) -> Any:
 
 # ---- distributions that are multiplied out, without the code under test
 
-def text_law(x: Sequence[int], model: Model, N: int, stop: Collection[int] = ()) -> dict:
+def text_law(x: Sequence[int], model: Model, N: int, stop: Stop = ()) -> dict:
     """Return {text: p} of x and N more tokens, from the model's rows alone.
 
-    A text that ends early, because one of its new tokens is in `stop`, is shorter.
+    A text that `stop` ends early (see `speculative.generate`) is shorter.
     """
     unfinished: dict[Any, Any] = {tuple(x): 1}
     stopped: dict[Any, Any] = {}
@@ -293,8 +293,9 @@ def text_law(x: Sequence[int], model: Model, N: int, stop: Collection[int] = ())
             row = model(list(ids), 1)[-1]
             for token, p in enumerate(row):
                 if p > 0:
-                    texts = stopped if token in stop else longer
-                    texts[(*ids, token)] = probability * p
+                    text = (*ids, token)
+                    texts = stopped if has_ended(text[len(x) :], stop) else longer
+                    texts[text] = probability * p
         unfinished = longer
     return {**stopped, **unfinished}
 

@@ -54,6 +54,7 @@ from tqdm import tqdm
 
 from lib import pattern
 from lib.backend.arrays import gpu_errors_in_one_line
+from lib.checkpoints.chat_tokens import NO_TEMPLATE
 from lib.checkpoints.files import file_lock
 from lib.terminal import not_a_choice, open_flag, print_safely
 from lib.tokenizer import Tokenizer
@@ -74,7 +75,6 @@ from run.task import (
 from sampling import check_sampling
 from speculative import Round, Step, is_whole
 from wrappers.forced import ForcedRound
-from wrappers.transformers_tokenizer import NO_TEMPLATE, TransformersTokenizer
 
 START = b'{"index": '  # of every record
 ENTRIES = ("prompt", "messages", "id", "seed", "temperature", "n_tokens_to_generate", "stop",
@@ -164,18 +164,14 @@ def finite_number(text: str) -> float:
     return number
 
 
-def ids_of_line(given: dict, encoder: Tokenizer) -> list[int]:
-    """Return the ids of the prompt or of the messages that `prompt_of_line` read."""
-    if "messages" in given:
-        return with_chats(encoder).encode_messages(given["messages"])
-    return encoder.encode(given["prompt"])
-
-
-def with_chats(encoder: Tokenizer) -> TransformersTokenizer:
-    """Return the tokenizer; ValueError if it is a GPT-2's Encoder, which reads no chats."""
-    if not isinstance(encoder, TransformersTokenizer):
+def text_and_ids(given: dict, encoder: Any) -> tuple[str, list[int]]:
+    """Return the text and the ids of the prompt or the messages of `prompt_of_line`."""
+    if "messages" not in given:
+        return given["prompt"], encoder.encode(given["prompt"])
+    if not getattr(encoder, "has_chats", False):  # an Encoder has none
         raise ValueError(NO_TEMPLATE)
-    return encoder
+    text = encoder.chat_text(given["messages"])
+    return text, encoder.encode_bytes(text.encode())  # the template has begun the text
 
 
 def own_fields(given: dict, task: Task) -> dict:
@@ -241,11 +237,11 @@ def job_of_line(line: bytes, head: dict, task: Task, n_of_id: Counter) -> Job:
     head |= given
     if "id" in head:
         n_of_id[json.dumps(head["id"])] += 1
-    if "messages" in head:  # the record shows what the template made of them
-        head["prompt"] = with_chats(task.encoder).chat_text(head["messages"])
+    # The record shows what the template made of messages.
+    head["prompt"], ids = text_and_ids(given, task.encoder)
     own |= own_fields(given, task)
     # Each text has its own prompt, and so its own number of new tokens.
-    own_task = with_ids(task._replace(**own), ids_of_line(head, task.encoder))
+    own_task = with_ids(task._replace(**own), ids)
     grammar = grammar_of_line(head) or task.grammar
     job = Job(head, own_task.x, own_task.n_new, grammar, own)
     # This raises ValueError if the tokenizer cannot write the line's pattern, or the decoder

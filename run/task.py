@@ -250,8 +250,8 @@ def tokenizer_of_folder(folder: Path, args: Namespace) -> Tokenizer | None:
     """
     if runs_in_transformers(folder, args.backend):
         # PyTorch is imported for such models only.
-        from wrappers.transformers_tokenizer import TransformersTokenizer
-        return TransformersTokenizer(folder)
+        from wrappers.transformers_tokenizer import transformers_tokenizer
+        return transformers_tokenizer(folder)
     if not huggingface.is_model(folder):
         return None
     return read_encoder(folder, huggingface.read_hparams(folder)["n_vocab"], args.cut_vocab)

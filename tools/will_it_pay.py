@@ -56,7 +56,7 @@ from measure.race import (
     text_figures_of_runs,
 )
 from run.flags import add_backend_flag, add_folder_flags, decoder_name, entry_of_flag
-from run.prompts import ids_of_line, opened_prompts, prompt_lines, prompt_of_line
+from run.prompts import opened_prompts, prompt_lines, prompt_of_line, text_and_ids
 from run.task import check_backend, nonempty
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
@@ -153,7 +153,8 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
             try:
                 # main.py writes an error for a blank line. Here it is skipped.
                 if line.strip():
-                    yield nonempty(ids_of_line(prompt_of_line(line), encoder))
+                    _, ids = text_and_ids(prompt_of_line(line), encoder)
+                    yield nonempty(ids)
             except ValueError as error:
                 raise ValueError(f"{path}, line {i}: {error}") from None
 

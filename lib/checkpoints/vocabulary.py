@@ -65,21 +65,16 @@ def check_settings(settings):
                              "--backend transformers")
 
 
-def read_end_of_text(folder, vocab):
-    """Return the symbol that ends a text: the one with eos_token_id, else <|endoftext|>.
+def read_ends(folder, vocab):
+    """Return the symbols that end a text: those with eos_token_id, else <|endoftext|>.
 
     generation_config.json overrides config.json, as in transformers. The vocabulary may lack
     this id, because transformers writes 50256 by default, whatever the size of the vocabulary
     is.
     """
     ends = end_ids(folder / "generation_config.json", end_ids(folder / "config.json"))
-    if len(ends) > 1:
-        raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}: keep one, and "
-                         "pass all of them by --stop")
-    for symbol, token in vocab.items():
-        if token in ends:
-            return symbol
-    return "<|endoftext|>"
+    symbols = {token: symbol for symbol, token in vocab.items()}
+    return [symbols[end] for end in ends if end in symbols] or ["<|endoftext|>"]
 
 
 def end_ids(path, default=None):

@@ -303,6 +303,14 @@ def test_the_models_own_end_of_text_ends_it_and_is_kept(folder, tmp_path):
     assert '"eos_token_id": 257' in (tmp_path / "again" / "config.json").read_text("utf-8")
 
 
+def test_all_ends_of_a_text_are_read_and_written(folder, tmp_path):
+    rewritten("generation_config.json", b'{"eos_token_id": [257, 5, 999]}')(folder)
+    encoder, *model = loaded(folder)
+    assert encoder.end_tokens == {257, 5} and encoder.end_of_text == 257
+    huggingface.write_folder(tmp_path / "again", encoder, *model)
+    assert loaded(tmp_path / "again")[0].end_tokens == {257, 5}
+
+
 def test_a_padded_vocabulary_is_cut_if_asked(tmp_path):
     """nanoGPT's 50,304 rows for 50,257 tokens."""
     padded = HPARAMS | {"n_vocab": 264}
@@ -356,8 +364,6 @@ FAULTS = [
      "can be read. For a pair of different models, measure .* python -m theory.speedup --help"),
     (config(n_layer=3), "got none"),
     (config(vocab_size=257), "as many symbols in vocab.json and merges.*resize_token_embed"),
-    (rewritten("generation_config.json", b'{"eos_token_id": [1, 2]}'),
-     "pass all of them by --stop"),
     (rewritten("tokenizer.json", b"[]"), "JSON object in .*tokenizer"),
     (rewritten("tokenizer.json", b'{"model": {"type": "Unigram"}, "pre_tokenizer": {"type": 0}}'),
      "need GPT-2's byte-level BPE in .*Unigram"),

@@ -32,7 +32,7 @@ from utils import MODELS_DIR  # noqa: E402
 from variants import DECODERS, Models, build  # noqa: E402
 from variants.shared.branches import tree_of_paths  # noqa: E402
 from wrappers.transformers_model import TransformersModel, cut_vocabulary  # noqa: E402
-from wrappers.transformers_tokenizer import TransformersTokenizer  # noqa: E402
+from wrappers.transformers_tokenizer import transformers_tokenizer  # noqa: E402
 
 CACHED = [name for name in FAMILIES if name not in NO_CACHE]
 ROUNDING = 1e-6  # of the largest entry
@@ -435,13 +435,13 @@ def test_the_code_of_a_folder_is_never_run_though_its_model_type_is_known(tmp_pa
         f"open({str(marker)!r}, 'w').close()\nfrom transformers import LlamaConfig as Class",
         encoding="utf-8")
     assert TransformersModel(tmp_path, "cpu")([1, 2]).shape == (1, 50)
-    assert TransformersTokenizer(tmp_path).encode("One day")
+    assert transformers_tokenizer(tmp_path).encode("One day")
     assert not marker.exists()
 
 
 def test_a_name_that_cannot_be_fetched_is_refused(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    for door in (TransformersModel, TransformersTokenizer):
+    for door in (TransformersModel, transformers_tokenizer):
         with pytest.raises(ValueError, match="'some/model' is not a folder, and the hub's model "
                                              "of this name cannot be fetched: OfflineMode"):
             door("some/model")

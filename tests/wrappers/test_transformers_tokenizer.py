@@ -15,7 +15,7 @@ from tokenizers.processors import TemplateProcessing  # noqa: E402
 from tests import bundled  # noqa: E402
 from utils import MODELS_DIR  # noqa: E402
 from wrappers.intersection import CommonTokens  # noqa: E402
-from wrappers.transformers_tokenizer import TransformersTokenizer  # noqa: E402
+from wrappers.transformers_tokenizer import transformers_tokenizer  # noqa: E402
 
 TEXT = "déjà vu 🙂, naïve 漢字: ab cab\n\n  two spaces, <0x41> "
 CHAT = [{"role": "user", "content": "ab"}]
@@ -45,11 +45,11 @@ def byte_level():
 
 @pytest.fixture(params=[sentencepiece, byte_level], scope="module")
 def tokenizer(request):
-    return TransformersTokenizer(request.param())
+    return transformers_tokenizer(request.param())
 
 
 def test_the_bundled_vocabulary_is_read_as_encoder_reads_it():
-    ours, theirs = bundled.encoder(), TransformersTokenizer(MODELS_DIR / "tales-large")
+    ours, theirs = bundled.encoder(), transformers_tokenizer(MODELS_DIR / "tales-large")
     assert theirs.encode(TEXT) == ours.encode(TEXT)
     assert theirs.decode(ours.encode(TEXT)) == TEXT
     assert theirs.n_vocab == ours.n_vocab and theirs.symbols == ours.symbols
@@ -83,7 +83,7 @@ def test_streamed_text_never_shows_half_a_character(tokenizer):
 
 
 def test_sentencepiece_writes_spaces_and_bytes():
-    tokenizer = TransformersTokenizer(sentencepiece())
+    tokenizer = transformers_tokenizer(sentencepiece())
     assert [tokenizer.token_bytes[token] for token in (0, 1, 2, 3 + 0xE2, 259, 264, 265)] == [
         b"", b"", b"", b"\xe2", b" ", b" ab", "é".encode()]
     assert tokenizer.encode("ab") == [1, 264]
@@ -97,12 +97,12 @@ def test_of_tokens_with_the_same_bytes_the_first_is_the_token_of_a_text():
     made = sentencepiece()
     listed = sorted(made.get_vocab().items(), key=lambda item: -item[1])
     made.get_vocab = lambda: dict(listed)
-    tokenizer = TransformersTokenizer(made)
+    tokenizer = transformers_tokenizer(made)
     assert [tokenizer.id_of(letter) for letter in "abc"] == [3 + ord(letter) for letter in "abc"]
 
 
 def test_special_tokens_have_no_bytes_and_added_ones_have():
-    tokenizer = TransformersTokenizer(byte_level())
+    tokenizer = transformers_tokenizer(byte_level())
     end, think = 4096, 4097
     assert tokenizer.n_vocab == 4098
     assert tokenizer.decode([end, think]) == "<think>"
@@ -111,7 +111,7 @@ def test_special_tokens_have_no_bytes_and_added_ones_have():
 
 
 def test_a_prompt_does_not_end_with_an_end_token():
-    tokenizer = TransformersTokenizer(sentencepiece(ends_texts=True))
+    tokenizer = transformers_tokenizer(sentencepiece(ends_texts=True))
     assert tokenizer.encode("ab") == [1, 264]
     assert tokenizer.encode("ab</s>") == [1, 264, 2, 2]  # as the user wrote it
 
@@ -123,7 +123,7 @@ def test_all_end_tokens_of_generation_config_end_a_text(ends, expected, tmp_path
     if ends != "no file":
         text = json.dumps({"eos_token_id": ends})
         (tmp_path / "generation_config.json").write_text(text, "utf-8")
-    tokenizer = TransformersTokenizer(tmp_path)
+    tokenizer = transformers_tokenizer(tmp_path)
     assert tokenizer.end_tokens == expected and tokenizer.end_of_text == 2
 
 
@@ -131,25 +131,24 @@ def test_all_end_tokens_of_generation_config_end_a_text(ends, expected, tmp_path
 def chat_tokenizer():
     made = sentencepiece()
     made.chat_template = TEMPLATE
-    return TransformersTokenizer(made)
+    return transformers_tokenizer(made)
 
 
 def test_messages_go_through_the_chat_template(chat_tokenizer):
-    ids = chat_tokenizer.encode_messages(CHAT)
-    assert chat_tokenizer.decode(ids).strip() == "<user>ab<model>"
+    assert chat_tokenizer.chat_text(CHAT) == "<user>ab<model>"
     with pytest.raises(ValueError, match="the chat template does not take these messages: .*no su"):
-        chat_tokenizer.encode_messages([{"role": "bad", "content": ""}])
+        chat_tokenizer.chat_text([{"role": "bad", "content": ""}])
 
 
 @pytest.mark.parametrize("messages", [[], "ab", [{"role": "user"}], ["ab"], None, {}])
 def test_messages_of_another_form_are_refused(messages, chat_tokenizer):
     with pytest.raises(ValueError, match='need messages .{"role": .., "content": ..}'):
-        chat_tokenizer.encode_messages(messages)
+        chat_tokenizer.chat_text(messages)
 
 
 def test_a_tokenizer_without_a_template_takes_no_messages(tokenizer):
     with pytest.raises(ValueError, match="no chat template: give a prompt, not messages"):
-        tokenizer.encode_messages(CHAT)
+        tokenizer.chat_text(CHAT)
 
 
 def test_what_is_no_token_or_no_text_is_refused_as_by_encoder(tokenizer):
@@ -167,8 +166,8 @@ def test_what_is_no_token_or_no_text_is_refused_as_by_encoder(tokenizer):
 
 
 def test_two_families_have_common_tokens():
-    common = CommonTokens(TransformersTokenizer(sentencepiece()),
-                          TransformersTokenizer(MODELS_DIR / "tales-small"))
+    common = CommonTokens(transformers_tokenizer(sentencepiece()),
+                          transformers_tokenizer(MODELS_DIR / "tales-small"))
     ours = bundled.encoder()
     assert common.draft_text(ours.encode("ab")) == [264]
     assert len(common.ids) > 250 and len(np.unique(common.ids)) == len(common.ids)
@@ -178,7 +177,7 @@ def test_two_families_have_common_tokens():
 def test_a_folder_without_a_tokenizer_is_refused(model_type, tmp_path, capfd):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}), "utf-8")
     with pytest.raises(ValueError, match="a tokenizer in .*tokenizer.json") as refused:
-        TransformersTokenizer(tmp_path)
+        transformers_tokenizer(tmp_path)
     assert "\n" not in str(refused.value) and capfd.readouterr().out == ""
 
 
@@ -190,12 +189,12 @@ def test_a_tokenizer_without_a_file_of_rules_is_refused():
             return {"a": 0}
 
     with pytest.raises(ValueError, match="need a fast tokenizer .*, got Slow"):
-        TransformersTokenizer(Slow())
+        transformers_tokenizer(Slow())
 
 
 def test_tokens_that_the_model_has_no_row_for_are_left_out():
-    cut = TransformersTokenizer(byte_level())
-    whole = TransformersTokenizer(byte_level())
+    cut = transformers_tokenizer(byte_level())
+    whole = transformers_tokenizer(byte_level())
     end, thinks, n_vocab = cut.id_of("<|end|>"), cut.id_of("<think>"), cut.n_vocab
     cut.cut(n_vocab + 5)  # more rows than tokens change nothing
     assert cut.symbols == whole.symbols
