@@ -27,7 +27,7 @@ from typing import NamedTuple
 from docs.tables import every_table
 
 # Every figure of these pages is bound.
-PAGES = ("README.md", "docs/speed.md", "docs/decoders.md", "docs/guesses.md", "docs/learn.md",
+PAGES = ("README.md", "docs/speed.md", "docs/methods.md", "docs/learn.md",
          "docs/low_acceptance.md", "docs/any_model.md", "docs/engines.md", "docs/patterns.md",
          "models/README.md", "benchmarks/RESULTS.md")
 MARKER = re.compile(r"<!-- figures:\s(?P<cells>.*?)\s*-->", re.DOTALL)
@@ -38,7 +38,7 @@ NOT_PROSE = re.compile("|".join([
     r"^    [^\n]*$",  # an indented line of code
     r"`(?:[^`\n]|\n(?!\n))+`",  # code in a sentence, not across an empty line
     # output of programs (docs/readme.py)
-    r"<!-- (?:table|rules|decoders|families)\b[^\n]*-->.*?<!-- end -->",
+    r"<!-- (?:table|rules|methods|which)\b[^\n]*-->.*?<!-- end -->",
     r"<!--.*?-->",
     r"\]\([^)]*\)",  # the target of a link in a sentence
     r"^\[[^\]]+\]: [^\n]*",  # the target of a link below the text

@@ -6,9 +6,9 @@ at <!-- end -->:
     <!-- run: COMMAND -->          the output of that command
     <!-- table: COMMAND -->        likewise, if the output is Markdown
     <!-- code: FILE NAME .. -->    the source of these functions, without their docstrings
-    <!-- decoders -->              the table of variants/
-    <!-- families -->              the decoders of variants/ by what they change
-    <!-- rules: LINK -->           a sentence that counts the rules of exact/, with a link
+    <!-- methods: FAMILY -->       the decoders of this family: needs, costs, measured speed
+    <!-- which -->                 the decoders that were faster than plain decoding
+    <!-- rules: LINK -->           a sentence that counts the wrong rules of exact/, with a link
 
 Figures in the text are renewed from the tables that markers name (docs/figures.py).
 """
@@ -21,18 +21,19 @@ import sys
 from operator import attrgetter
 from pathlib import Path
 
+from benchmarks.variants import read_row
 from docs import figures
+from docs.tables import stored
 from exact.rules import register, settings
 from variants import DECODERS
-from variants.registry import FAMILIES
 
 ROOT = Path(__file__).parent.parent
-BLOCK_KINDS = "run|table|code|decoders|families|rules"
+BLOCK_KINDS = "run|table|code|methods|which|rules"
 # re.VERBOSE ignores the spaces of a pattern, so each space of the comments is written [ ].
 BLOCK = re.compile(rf"""
     (?P<head>
         <!--[ ](?P<kind>{BLOCK_KINDS})
-        (:[ ](?P<argument>.*?))?[ ]-->\n      # "decoders" and "families" have no argument
+        (:[ ](?P<argument>.*?))?[ ]-->\n      # "which" has no argument, "methods" may have none
         (?P<fence>```\w*\n)?                  # in front of code and outputs, not of tables
     )
     (?P<text>(.|\n)*?)\n?                     # what is replaced
@@ -53,20 +54,68 @@ def source(argument):
     return "\n\n".join(codes)
 
 
-def decoders_table(argument=None):
-    """Return docs/decoders.md's table: file, paper, whether it is exact, and its idea."""
-    rows = ["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|"]
+def raced(temperature):
+    """Return {row of benchmarks/variants.py: (its figures, (speed-up, slowest, fastest))}."""
+    rows = {}
+    for row in stored("variants")["tables"][str(temperature)]:
+        speeds = re.findall(r"[\d.]+", row["speed-up (slowest - fastest)"])
+        rows[row["decoder"]] = row, tuple(map(float, speeds))
+    return rows
+
+
+def bar(name, temperature):
+    """Return a decoder's measured speed-up with a bar; "-" if it was not measured."""
+    if name not in raced(temperature):
+        return "-"
+    speed, *_ = raced(temperature)[name][1]
+    return f"{'▬' * round(5 * speed)} {speed:.2f}"  # five marks are plain decoding's speed
+
+
+def methods_table(family=None):
+    """Return the table of a family: what a decoder needs and costs, and its measured speed."""
+    rows = ["| method | paper | needs | exact | positions per pass | speed-up at temperature 0 "
+            "| at 1 |", "|---|---|---|---|---|---|---|"]
     for name, entry in DECODERS.items():
-        # The file that defines `build`.
-        file = entry.build.__module__.replace(".", "/") + ".py"
-        sources = entry.source
+        if entry.family != (family or ""):  # the papers' own method has no family
+            continue
+        needs = ["a draft"] * ("draft" in entry.needs) + ["training"] * ("heads" in entry.needs)
+        positions = "-"
+        if name in raced(0):
+            positions = f"{raced(0)[name][0]['rows/pass']:.1f}"
         # A decoder may have several papers: "A; B" with the addresses "URL_A URL_B".
-        if entry.url:
-            papers = zip(entry.source.split("; "), entry.url.split())
-            sources = "; ".join(f"[{paper}]({url})" for paper, url in papers)
-        rows.append(f"| [{name}](../{file}) | {sources} | {exactness(entry.exact)} | "
-                    f"{entry.idea} |")
+        papers = "; ".join(f"[{paper}]({url})" for paper, url
+                           in zip(entry.source.split("; "), entry.url.split()))
+        rows.append(f"| {name} | {papers} | {', '.join(needs) or 'the target'} | "
+                    f"{exactness(entry.exact)} | {positions} | {bar(name, 0)} | {bar(name, 1)} |")
     return "\n".join(rows)
+
+
+def which_table(argument=None):
+    """Return up to six decoders whose slowest run beat plain decoding, fastest first."""
+    rows = ["| you have | temperature 0 | temperature 1 |", "|---|---|---|"]
+    for title, need, is_exact in [("the target alone", set(), "yes"),
+                                  ("a draft", {"draft"}, "yes"),
+                                  ("heads, trained on the target", {"heads"}, "yes"),
+                                  ("either, and the distribution may change", None, "no")]:
+        cells = []
+        for temperature in (0, 1):
+            fast = {}  # {decoder: (speed-up, row)} of its fastest row
+            for text, (row, (speed, slowest, _)) in raced(temperature).items():
+                fits = text != "plain" and need in (None, needed(text))
+                if fits and row["exact"] == is_exact and slowest > 1:
+                    name = text.split()[0]
+                    fast[name] = max(fast.get(name, (0, "")), (speed, text))
+            best = sorted(fast.values(), reverse=True)[:6]
+            cells.append(", ".join(f"`{text}` {speed:.2f}" for speed, text in best) or "-")
+        rows.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def needed(text):
+    """Return which of a draft and heads a row such as "suffix --sure 0" needs."""
+    _, name, settings = read_row(text)
+    decoder = DECODERS[name]
+    return decoder.needs_with(decoder.settings(settings)) & {"draft", "heads"}
 
 
 def exactness(exact):
@@ -78,26 +127,14 @@ def exactness(exact):
     return re.sub("--.*?(?= above| below|$)", r"`\g<0>`", exact)
 
 
-def families(argument=None):
-    """Return the README's table: the idea of one decoder per family, and the other decoders."""
-    rows = ["| what a decoder changes | for example | more of this kind |", "|---|---|---|"]
-    for family in FAMILIES:
-        # The papers' own decoder has no family, so it is in no row.
-        example, *others = [name for name, entry in DECODERS.items() if entry.family == family]
-        names = ", ".join(f"`{name}`" for name in others)
-        rows.append(f"| {family} | `{example}` {DECODERS[example].idea} | {names} |")
-    return "\n".join(rows)
-
-
 def rules_sentence(link):
-    """Return a sentence that counts all rules, the wrong ones, and these in public places."""
-    every = [*register.RULES, *settings.SETTINGS]
-    wrong = [rule for rule in every if not rule.exact]
-    met_in_public = [rule for rule in wrong if rule.seen]  # `seen` has links to the places
-    return (f"Of [{len(every)} rules]({link}) for guessing and testing, {len(wrong)} change "
-            "the distribution of the text.\n"
-            f"We found {len(met_in_public)} of those {len(wrong)} in papers, public code and "
-            "public discussions.")
+    """Return a sentence that counts the wrong rules: from public places, fixed, and our own."""
+    wrong = [rule for rule in [*register.RULES, *settings.SETTINGS] if not rule.exact]
+    public = [rule for rule in wrong if rule.seen]  # `seen` has links to the places
+    n_fixed = sum(rule.status == "fixed" for rule in public)
+    return (f"We found [{len(public)} wrong rules]({link}) in public code, papers and "
+            f"discussions ({n_fixed} of them are fixed since),\n"
+            f"and invented {len(wrong) - len(public)} more.")
 
 
 def shell_output(line):
@@ -123,7 +160,7 @@ def fill(text, kinds):
     return BLOCK.sub(filled_block, text)
 
 
-STATIC = {"code": source, "decoders": decoders_table, "families": families,
+STATIC = {"code": source, "methods": methods_table, "which": which_table,
           "rules": rules_sentence}  # kinds that need no run
 
 

@@ -1,4 +1,4 @@
-"""Speculative decoding in 60 lines of NumPy: a model, a guess, a test, a loop.
+"""Speculative decoding in 50 lines of code: a model, a guess, an acceptance rule, a loop.
 
 docs/learn.md explains it; speculative.py is the same algorithm with input checks.
 """
@@ -47,7 +47,7 @@ def guess(x, k, rng, draft):
 def verify(guesses, p_draft, p_target, rng):
     """Return the accepted guesses and one more token."""
     for t, token in enumerate(guesses):
-        if not rng.random() < min(1, p_target[t][token] / p_draft[t][token]):
+        if rng.random() >= p_target[t][token] / p_draft[t][token]:
             residual = np.maximum(p_target[t] - p_draft[t], 0)
             return guesses[:t] + [sample(residual / residual.sum(), rng)]
     return guesses + [sample(p_target[-1], rng)]
@@ -59,7 +59,7 @@ def speculative(x, draft, target, N, K, rng):
     end = len(x) + N
     n_passes = 0
     while len(x) < end:
-        # The test adds one token, so one guess fewer than the wanted tokens is enough.
+        # verify adds one token, so one guess fewer than the wanted tokens is enough.
         guesses, p_draft = guess(x, min(K, end - len(x) - 1), rng, draft)
         p_target = target(x + guesses, len(guesses) + 1)  # all guesses in one pass
         x += verify(guesses, p_draft, p_target, rng)

@@ -21,7 +21,7 @@ from theory.hardware import GPT2_SIZES
 from theory.speedup import expected_tokens, walltime_improvement
 
 ROOT = Path(__file__).parent.parent
-PAGES = "benchmarks/RESULTS.md", "models/README.md", "docs/wild.md"  # they print tables
+PAGES = "benchmarks/RESULTS.md", "models/README.md", "docs/wild_tables.md"  # they print tables
 PRINTED = re.compile(r"<!-- table: python -m (?P<module>\S+)(?P<flags>.*?) -->\n"
                      r"(?P<text>.*?)<!-- end -->", re.DOTALL)
 

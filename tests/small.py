@@ -267,7 +267,7 @@ def can_be_exact(name):
 def is_lossy(name):
     """Return whether a decoder has to be in LOSSY; a greedy one has no distribution."""
     entry = DECODERS[name]
-    return (entry.family == "a lossy test" or entry.exact is False) and not entry.greedy
+    return (entry.family == "a lossy rule" or entry.exact is False) and not entry.greedy
 
 
 def deviation(name):

@@ -277,11 +277,10 @@ def test_the_example_of_learn_md_is_the_prediction_of_speed_md():
 
 def test_the_tokens_that_the_page_calls_easy_and_hard_are_so():
     acceptances = [acceptance for _, acceptance in stored("easy")["tokens"]]
-    assert np.median(acceptances) > 0.6  # "most tokens are easy"
-    of, mouse, after_bread = (easy_tokens()[word]["acceptance"]
-                              for word in ("of", "mouse", "and"))
-    assert mouse < 0.5 < 0.9 < of
-    assert after_bread > 0.8  # the page's first sentence breaks off after "bread"
+    assert np.median(acceptances) > 0.6  # "most tokens are"
+    of, end_of_dont, mouse, hungry = (easy_tokens()[word]["acceptance"]
+                                      for word in ("of", "'t", "mouse", "hungry"))
+    assert max(mouse, hungry) < 0.5 < 0.9 < min(of, end_of_dont)
 
 
 def test_the_roofline_is_theorys():
@@ -291,7 +290,7 @@ def test_the_roofline_is_theorys():
     one_row = f"{1e3 * compute_s:.3f} ms"
     rows = f"{crossover_batch(2, **a100):.0f}"
     assert f"2 TB/s = {reading}" in LEARN_WORDS and f"= {one_row}" in LEARN_WORDS
-    assert f"even {rows} rows take no longer" in LEARN_WORDS
+    assert f"even {rows} positions take no longer" in LEARN_WORDS
     for path in (ROOT / "docs/img").glob("roofline*.svg"):
         picture = path.read_text(encoding="utf-8")
         for words in (f"{rows}: equal", f"weights: {reading}", f"{one_row} per row"):

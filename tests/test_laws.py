@@ -261,7 +261,7 @@ def test_every_decoder_has_small_flags(monkeypatch):
 @pytest.mark.parametrize("name", DECODERS)
 def test_an_entry_of_a_lossy_test_says_when_it_is_exact(name):
     entry = DECODERS[name]
-    if entry.family == "a lossy test":
+    if entry.family == "a lossy rule":
         assert entry.exact is not True, (
             "need exact=False, or the flags with which it is exact, in the entry")
     # `exact` is True, False or a condition in words, which `exact_if` tests

@@ -764,11 +764,11 @@ def test_a_reader_that_stops_is_no_traceback(words, status, tmp_path):
     assert (done.returncode, done.stderr) == (status, "")
 
 
-# ---- docs/engines.md
+# ---- docs/oracle.md
 
 def test_the_verifier_for_pytorch_is_exact_and_its_fault_is_named_as_shown(tmp_path):
     pytest.importorskip("torch")
-    page = file_text("docs/engines.md")
+    page = file_text("docs/oracle.md")
     example = code(page, "python", "import torch\n")
     fault = code(page, "text", "NOT exact")
     assert re.findall(r"import .*|from .*", example) == ["import torch"]  # nothing of the project

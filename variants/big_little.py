@@ -78,7 +78,7 @@ def build(models: Models,
 
 DECODER = Decoder(
     "big_little", "Kim et al. (2023)", "https://arxiv.org/abs/2302.07863",
-    idea="the small model writes while it is confident; the large model corrects it",
-    family="a lossy test",
+    idea="the draft generates while it is confident; the target corrects it",
+    family="a lossy rule",
     guess=write_while_confident, test=big_little_verify, build=build, greedy=True,
     exact="with --fallback above 1", exact_if=lambda settings: settings["fallback"] > 1)

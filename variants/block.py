@@ -77,6 +77,6 @@ def build(models: Models, K: GUESSES = 4) -> Step:
 
 DECODER = Decoder(
     "block", "Sun et al. (2024)", "https://arxiv.org/abs/2403.10444",
-    idea="tests the guesses as one block, so that a good guess makes up for a bad one",
-    family="a different lossless test",
+    idea="judges the guesses as one block, so that a good guess makes up for a bad one",
+    family="a different exact rule",
     guess=guess, test=block_verify, build=build)

@@ -65,6 +65,6 @@ def build(models: Models,
 DECODER = Decoder(
     "cascade", "Narasimhan et al. (2025)", "https://arxiv.org/abs/2405.19261",
     idea="lets the more confident of the two models decide at each position",
-    family="a lossy test",
+    family="a lossy rule",
     guess=guess, test=verify, build=build,
     exact="with --price below -1", exact_if=lambda settings: settings["price"] < -1)

@@ -120,5 +120,5 @@ def plain_step(models, K, sampler):
 DECODER = Decoder(
     "coupled", "Daliri et al. (2024)", "https://arxiv.org/abs/2408.07978",
     idea="draws each token in both models with the same random number",
-    family="a different lossless test",
+    family="a different exact rule",
     guess=guess, test=match_verify, build=build, plain=plain_step)

@@ -63,7 +63,7 @@ def build(models: Models,
 
 DECODER = Decoder(
     "eagle", "Li et al. (2024a)", "https://arxiv.org/abs/2401.15077",
-    idea="guesses with one block that reads the target's states and its own guesses",
+    idea="guesses with one layer that reads the target's states and its own guesses",
     family="heads on the target",
     guess=guess_chain, test=verify, build=build, needs=ON_STATES,
     needs_if=lambda settings: () if settings["widths"] == "chain" else ("tree",),

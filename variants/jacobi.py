@@ -63,6 +63,6 @@ def build(models: Models, K: GUESSES = 4) -> Step:
 
 DECODER = Decoder(
     "jacobi", "Santilli et al. (2023)", "https://arxiv.org/abs/2305.10427",
-    idea="guesses with the target's own rows from the last pass",
+    idea="guesses with the target's own predictions from the last pass",
     family="no draft model",
     guess=guess_block, test=verify, build=build, needs=())

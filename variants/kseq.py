@@ -116,6 +116,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "kseq", "Sun et al. (2023)", "https://arxiv.org/abs/2310.15141",
-    idea="draws several independent chains; all guesses for a position get the same test",
+    idea="draws several independent chains; all guesses for a position get the same rule",
     family="several guesses per position",
     guess=guess_chains, test=verify_kseq, build=build, needs=("draft", "tree"))

@@ -61,7 +61,7 @@ def build(models: Models,
 
 DECODER = Decoder(
     "lenient", "Leviathan et al. (2023) App. A.5", "https://arxiv.org/abs/2211.17192",
-    idea="multiplies the draft's probability by a factor before the test",
-    family="a lossy test",
+    idea="multiplies the draft's probability by a factor before the ratio rule",
+    family="a lossy rule",
     guess=guess, test=lenient_verify, build=build,
     exact="with --lenience 1", exact_if=lambda settings: settings["lenience"] == 1)

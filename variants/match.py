@@ -55,5 +55,5 @@ def build(models: Models,
 DECODER = Decoder(
     "match", "Gante (2023)", "https://huggingface.co/blog/assisted-generation",
     idea="accepts a guess if the target's own draw is the same token",
-    family="a different lossless test",
+    family="a different exact rule",
     guess=guess, test=match_verify, build=build)

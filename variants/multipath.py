@@ -153,6 +153,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "multipath", "Thomas and Pal (2026)", "https://arxiv.org/abs/2602.16961",
-    idea="draws several paths, and tests the best path as a block",
+    idea="draws several paths, and judges the best path as a block",
     family="several guesses per position",
     guess=guess_paths, test=verify_best_path, build=build, needs=("draft", "tree"))

@@ -182,8 +182,8 @@ FAMILIES = {  # family: the part of the papers' decoder, speculative, that it ch
     "heads on the target": "guess",
     "a cheaper draft, or a K that adapts": "guess",
     "several guesses per position": "guess",
-    "a different lossless test": "test",
-    "a lossy test": "test",
+    "a different exact rule": "test",
+    "a lossy rule": "test",
 }
 
 

@@ -59,6 +59,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "skip", "Zhang et al. (2023)", "https://arxiv.org/abs/2309.08168",
-    idea="drafts with the target itself, without some of its blocks",
+    idea="drafts with the target itself, without some of its layers",
     family="a cheaper draft, or a K that adapts",
     guess=guess, test=verify, build=build, needs=("params",))

@@ -58,5 +58,5 @@ def choosing_step(models, accepted, tested):
 DECODER = Decoder(
     "speculative", "Chen et al. (2023); Leviathan et al. (2023)",
     "https://arxiv.org/abs/2302.01318 https://arxiv.org/abs/2211.17192",
-    idea="guesses with a small draft model; the ratio test decides",
+    idea="guesses with a small draft model; the ratio rule decides",
     guess=guess, test=verify, build=build)

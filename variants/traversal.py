@@ -76,6 +76,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "traversal", "Weng et al. (2025)", "https://arxiv.org/abs/2505.12398",
-    idea="tests whole paths of a tree, from the leaves to the root",
+    idea="judges whole paths of a tree, from the leaves to the root",
     family="several guesses per position",
     guess=guess_shape, test=verify_traversal, build=build, needs=("draft", "tree"))

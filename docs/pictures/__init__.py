@@ -6,6 +6,7 @@ figures    drawing with matplotlib
 record     recorded runs as JSON
 race       race.svg
 wild       wild.svg
+power      power.svg
 theorem1   theorem1.svg
 easy       easy.svg
 low_acceptance  low_acceptance.svg

@@ -3,6 +3,7 @@
     race              both decoders write the same text at their recorded pace
     easy              how far draft and target agree on each token of a story
     wild              how far from the target's distribution public rules are
+    power             which test of which engine finds which wrong rule
     theorem1          why accepted and resampled tokens together have the target's distribution
     ladder            the expected tokens per round of two tests, and the bound of a chain
     forking           every outcome of two tokens, as exact/law.py enumerates them
@@ -25,6 +26,7 @@ from docs.pictures import (
     forking,
     ladder,
     low_acceptance,
+    power,
     race,
     speed,
     theorem1,
@@ -36,7 +38,7 @@ from docs.pictures.palette import darkened
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
 RESULTS = ROOT / "benchmarks" / "results"
-SVG = {"race": race.draw, "wild": wild.draw, "easy": easy.draw}
+SVG = {"race": race.draw, "wild": wild.draw, "power": power.draw, "easy": easy.draw}
 RECORDED = ("race", "round", "easy")
 PLOTS = {  # {name: (draw, (width, height) in inches of 96 pixels)}
     "theorem1": (theorem1.draw, (NARROW, 5.2)), "ladder": (ladder.draw, (NARROW, 2.9)),

@@ -1,23 +1,26 @@
 """Compute how far public verification rules are from the target's distribution.
 
-    python -m exact.rules                      the tables of docs/wild.md, on toy A
+    python -m exact.rules                      the tables of docs/wild_tables.md, on toy A
     python -m exact.rules --group NAME         one of these tables: "the test", "the rows", ..
     python -m exact.rules WORDS                the rules with one of these words, on all toys
     python -m exact.rules --alarms             rules that were called inexact, and are exact
     python -m exact.rules --settings [WORDS]   settings around the test that are misapplied
+    python -m exact.rules --public             the wrong rules that were met in public
 
 exact/rules/register.py defines the rules, and exact/rules/settings.py the rules about settings.
-tests/test_rules.py compares every figure of docs/wild.md with the enumerated rules.
+tests/test_rules.py compares every figure of docs/wild_tables.md with the enumerated rules.
 """
 
+import re
 import sys
 from collections.abc import Callable, Sequence
-from math import ceil, log, log1p
+from math import ceil, isclose, log, log1p
 from typing import Any
 
 from exact.rules import register, settings
 from exact.rules.register import ALARMS, BY_ID, Rule, enumerated_rule, tokens_per_round
-from exact.toys import TOYS, Found, distance_cell
+from exact.rules.settings import enumerated_setting
+from exact.toys import TOYS, Found, X, distance_cell
 from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
 
@@ -148,6 +151,53 @@ def alarms_table() -> str:
     return markdown_table(["id", "rule", "what was said or asked", "where", "distance"], lines)
 
 
+def project(words: str, url: str) -> str:
+    """Return the repository that a link leads to, or the words of a link to a different place.
+
+    >>> project("vllm #47386", "https://github.com/vllm-project/vllm/pull/47386")
+    'vllm'
+    """
+    repository = re.match(r"https://github\.com/[^/]+/([^/]+)", url)
+    return repository[1] if repository else words
+
+
+def public_rules() -> list[tuple]:
+    """Return [(project, rule, links, Found on toy A with K = 3)] of the wrong rules with links.
+
+    A rule has an entry for each of its projects; the entries are sorted by project.
+    """
+    entries = []
+    for rules, enumerated in ((register.RULES, enumerated_rule),
+                              (settings.SETTINGS, enumerated_setting)):
+        for rule in rules:
+            links: dict[str, list] = {}
+            if not rule.exact:
+                for words, url in re.findall(r"\[(.*?)\]\((.*?)\)", rule.seen):
+                    links.setdefault(project(words, url), []).append(f"[{words}]({url})")
+            entries += [(name, rule, ", ".join(of_project), enumerated(rule, "A", 3))
+                        for name, of_project in links.items()]
+    return sorted(entries, key=lambda entry: entry[0].lower())
+
+
+def first_token(found: Found) -> str:
+    """Return the distribution of the first new token, as a bar and as numbers, or "right"."""
+    got, wanted = ([float(sum(p for text, p in texts.items() if text[len(X)] == token))
+                    for token in range(3)] for texts in (found.texts, found.wanted))
+    if all(isclose(p, p_wanted) for p, p_wanted in zip(got, wanted)):
+        return "right"
+    bars = "".join("▁▂▃▄▅▆▇█"[min(int(8 * p), 7)] for p in got)
+    return f"{bars} " + " ".join(f"{p:.2f}".removeprefix("0") for p in got)
+
+
+def public_table() -> str:
+    """Return the table of the wrong rules that were met in public, by project."""
+    lines = [[name, rule.id, rule.status, first_token(found),
+              f"{float(found.distance):.4f}", links]
+             for name, rule, links, found in public_rules()]
+    return markdown_table(["project", "rule", "status", "first token", "total variation",
+                           "where"], lines)
+
+
 # ---- the command
 
 def checked_words(words: list[str], rules: Sequence) -> list[str]:
@@ -175,15 +225,19 @@ def main(argv: list[str] | None = None) -> None:
                        help="show the rules that were called inexact in public but are exact")
     table.add_argument("--settings", action="store_true",
                        help="show the rules for penalties, masks and stop tokens")
+    table.add_argument("--public", action="store_true",
+                       help="show the wrong rules that were met in public, by project")
     table.add_argument("--group", choices=[*register.GROUPS],
                        help="show only this group: the exact rules, or rules with this fault")
     args = parser.parse_args(argv)
-    if args.words and (args.alarms or args.group):
-        flag = "--alarms" if args.alarms else "--group"
+    if args.words and (args.alarms or args.public or args.group):
+        flag = "--alarms" if args.alarms else "--public" if args.public else "--group"
         raise ValueError(f"{flag} shows all its rules: leave out {args.words[0]}")
     # words are looked up in the rules of the table that is shown
     if args.alarms:
         text = alarms_table()
+    elif args.public:
+        text = public_table()
     elif args.settings:
         text = settings_table(checked_words(args.words, settings.SETTINGS))
     elif args.words:

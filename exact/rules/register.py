@@ -50,6 +50,8 @@ class Rule(NamedTuple):
     verify: Test
     seen: str = ""  # links to where the rule was used, asked about or fixed
     exact: bool = False
+    status: str = "shipped"  # of a wrong rule with links: "shipped", "reported", "fixed" since
+    # then, or an "option" that is off by default
 
 
 def issue(repository: str, number: int, kind: str = "issues") -> str:
@@ -138,13 +140,13 @@ INEXACT = {  # {what goes wrong: rules}
         Rule("half-threshold", "\"q = 1\"; argmax guesses, accepted from p_target = .5 on",
              best, partial(q_is_one, p_accept=verifiers.doubled),
              file_at(SGLANG, "v0.5.23", "python/sglang/srt/arg_groups/fields/spec.py",
-                     "SGLang's thresholds, both .5 (default: 1)")),
+                     "SGLang's thresholds, both .5 (default: 1)"), status="option"),
         Rule("match-or-ratio", "match or the ratio test, then the residual", guess,
-             partial(chain, p_accept=verifiers.match_or_ratio), RTP_LLM),
+             partial(chain, p_accept=verifiers.match_or_ratio), RTP_LLM, status="fixed"),
         Rule("match-per-path",
              "match; a tree of guesses, draws from the target for each path, the longest match",
              two_best_paths, verifiers.match_each_path,
-             f"{issue(FMS, 12)}: avoided in {pull(FMS, 17)}"),
+             f"{issue(FMS, 12)}: avoided in {pull(FMS, 17)}", status="fixed"),
         Rule("hard-ratio-draw",
              "accept if p_target >= p_draft, then a draw from the target", guess,
              partial(chain, p_accept=verifiers.if_not_less, replace=verifiers.from_target),
@@ -165,7 +167,7 @@ INEXACT = {  # {what goes wrong: rules}
                      "ai-engineering-from-scratch, a lesson")),
         Rule("first-untested", "the first guess is not tested", guess, verifiers.first_untested,
              commit("ohdearquant/lattice", "797a77622f8bd486e429a072aeaa849cc66c10c8",
-                    "fixed (argmax guesses)")),
+                    "fixed (argmax guesses)"), status="fixed"),
         Rule("last-uncapped", "block verification, the last product of ratios not capped",
              guess, partial(verifiers.traversal, shares=verifiers.last_uncapped),
              file_at(HSD, "f3adf7f13e43011d49c29a9ce9d7ad79a1296343",
@@ -193,11 +195,12 @@ INEXACT = {  # {what goes wrong: rules}
     "the rows": [
         Rule("argmax-softmax-rows", "argmax guesses, softmax rows",
              partial(as_drawn, guess=best), verify,
-             f"{issue(HF, 32867)}, {pull(HF, 33534)}; {RTP_LLM}"),
+             f"{issue(HF, 32867)}, {pull(HF, 33534)}; {RTP_LLM}", status="fixed"),
         Rule("colder-guesses", "guesses drawn at a different temperature than the rows",
-             partial(as_drawn, guess=colder), verify, issue(HF, 47932)),
+             partial(as_drawn, guess=colder), verify, issue(HF, 47932), status="reported"),
         Rule("beam-softmax-rows", "beam search's guesses, softmax rows",
-             partial(as_drawn, guess=beam), verify, issue("apple/ml-recurrent-drafter", 6)),
+             partial(as_drawn, guess=beam), verify, issue("apple/ml-recurrent-drafter", 6),
+             status="reported"),
         Rule("bfloat16-guesses", "guesses drawn from bfloat16 rows, tested with float32 rows",
              partial(as_drawn, guess=drawn_in_bfloat16), verify,
              file_at("deepseek-ai/DeepSpec", "afdfa7c9382a3341a3e6f17756dd816da79f132c",
@@ -218,10 +221,11 @@ INEXACT = {  # {what goes wrong: rules}
         Rule("without-guess", "ratio test, then the target without the guess", guess,
              partial(chain, replace=verifiers.from_others),
              f"{commit('SafeAILab/EAGLE', '2f982e249fc1f171f9f8e2cccfee8acd4087bb2a')}; "
-             f"{commit('xLLM-AI/xllm', '6337bec39b87f71c61b005099df267f6e23f4a01')}"),
+             f"{commit('xLLM-AI/xllm', '6337bec39b87f71c61b005099df267f6e23f4a01')}",
+             status="fixed"),
         Rule("softmax-residual", "ratio test, then the softmax of max(p_target - p_draft, 0)",
              guess, partial(chain, replace=verifiers.from_softmax),
-             f"{pull(HF, 28508)}: fixed"),
+             f"{pull(HF, 28508)}: fixed", status="fixed"),
         Rule("next-row-draw", "ratio test, then a draw from the next row", guess,
              partial(chain, replace=verifiers.from_next_row),
              issue("openvinotoolkit/openvino.genai", 4190)),
@@ -237,7 +241,8 @@ INEXACT = {  # {what goes wrong: rules}
     ],
     "random numbers": [
         Rule("one-gumbel", "one Gumbel vector for a guess and its replacement", guess,
-             verifiers.same_race, f"{pull(VLLM, 47386)}, fixed by {pull(VLLM, 54282)}"),
+             verifiers.same_race, f"{pull(VLLM, 47386)}, fixed by {pull(VLLM, 54282)}",
+             status="fixed"),
         Rule("one-uniform-twice", "one uniform for a test and its replacement", guess,
              partial(chain, numbers="twice")),
         Rule("one-uniform", "one uniform for all tests of a round", guess,

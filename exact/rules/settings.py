@@ -172,6 +172,7 @@ class SettingRule(NamedTuple):
     propose: Propose = draft_alone
     # links to engines that do so. The argument `seen` of a setting is different: tokens
     seen: str = ""
+    status: str = "shipped"  # as in register.Rule
 
 
 def sglang_link(path: str, name: str) -> str:
@@ -200,7 +201,8 @@ SETTINGS = [
     SettingRule(
         "penalty-of-rejected", "penalty: rejected guesses stay on record",
         penalty, False, keep=keep_rejected,
-        seen=commit(MLX_SWIFT, "6f609be9ee85159ac69a9fdfea2ad74d8eab8629", "fixed")),
+        seen=commit(MLX_SWIFT, "6f609be9ee85159ac69a9fdfea2ad74d8eab8629", "fixed"),
+        status="fixed"),
     SettingRule(
         "min-tokens", "minimum length: counted in tokens",
         min_length, True),
@@ -235,7 +237,8 @@ SETTINGS = [
         "stop-rest-kept", "stop token: the rest of its round is kept",
         no_setting, False, cut=whole_round,
         stop=(STOP,), seen=commit("openvinotoolkit/openvino.genai",
-                                  "bcdf67b0d29c1e6c354a7a95549003978d02a19b", "fixed")),
+                                  "bcdf67b0d29c1e6c354a7a95549003978d02a19b", "fixed"),
+        status="fixed"),
     SettingRule(
         "stop-at-limit", "stop token: ignored in the round that reaches the limit of length",
         no_setting, False,

@@ -74,7 +74,7 @@ def build(models, K: GUESSES = 4):
     return draft_and_verify(models.draft_rows, models.target_rows, K, verify_typical)
 
 
-DECODER = Decoder("plain_typical", "", "", idea="", family="a lossy test", guess=guess,
+DECODER = Decoder("plain_typical", "", "", idea="", family="a lossy rule", guess=guess,
                   test=verify_typical, build=build, exact=False)
 '''
 

@@ -386,6 +386,6 @@ def test_the_bundled_draft_with_half_of_its_tokens_still_guesses():
 
 @pytest.mark.weekly
 def test_the_tokens_per_pass_of_half_of_the_tokens_are_those_of_the_page():
-    """docs/guesses.md quotes them."""
+    """docs/any_model.md quotes them."""
     ((_, recorded),) = stored("recorded")["a draft with its own vocabulary"]["rows"]
     assert tokens_per_pass(2048, OPENINGS, N=100) == pytest.approx(float(recorded), abs=0.03)

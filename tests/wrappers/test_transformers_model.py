@@ -347,12 +347,6 @@ def test_the_pages_notebook_writes_numpys_text(bundled_pairs, monkeypatch):
     assert names["ids"] == text and len(text) == len(x) + 20
 
 
-def test_the_page_lists_the_architectures_of_these_tests():
-    listed = re.search(r"these architectures [^:]* on a CPU: (.*?)\.", PAGE, re.DOTALL)[1]
-    names = re.sub(r"\([^)]*\)", "", listed).replace(",", " ").split()
-    assert names == list(dict.fromkeys(name.partition(",")[0] for name in FAMILIES))
-
-
 # ---- what is refused
 
 def save(folder, name="llama", **config):
