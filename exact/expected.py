@@ -29,10 +29,11 @@ from exact.toys import TOYS, X, best
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command, print_safely
 from sampling import residual
-from speculative import Guesses, Rows, guess, make_step, verify
+from speculative import Guesses, Model, Rows, guess, make_step, verify
 from variants.block import block_verify
 from variants.kseq import find_rho, shared
 from variants.shared.best_tree import uniform_shape
+from variants.shared.branches import Branches, texts_of_rows
 from variants.tree import guess_shape, verify_tree
 
 # (guesses, p_draft, p_target) -> tokens; rows of floats or Fractions
@@ -218,12 +219,12 @@ FORMS: dict[str, Callable[[np.ndarray, np.ndarray, int], float]] = {
     "match": match_accepted}
 
 
-def along_paths(model: Callable) -> Callable:
-    """Return the tree model that runs the model on the text of each path alone."""
+def along_paths(model: Model) -> Model:
+    """Return the model that reads texts with a tree, too: the text of each path alone."""
     def rows(ids, n_last):
-        # texts() has a text for each row of a tree model, in the order of the rows
-        texts = ids.texts()[-n_last:]
-        return np.array([model(text, 1)[-1] for text in texts])
+        if isinstance(ids, Branches):
+            return np.array([model(text, 1)[-1] for text in texts_of_rows(ids, n_last)])
+        return model(ids, n_last)
 
     return rows
 

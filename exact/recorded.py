@@ -36,7 +36,7 @@ from pathlib import Path
 
 import numpy as np
 
-from exact.expected import chain_bound, mean_tokens
+from exact.expected import ChainTokens, chain_bound, mean_tokens
 from exact.law import expectation, paths
 from lib.markdown import markdown_table
 from lib.statistics import means
@@ -48,8 +48,9 @@ from variants.shared.branches import best_ids
 PATH = Path(__file__).parents[1] / "benchmarks/results/rows.npz"
 TOKENS = 64  # tokens with a column of their own
 RATIOS = 1, 2, 4  # the limits between the four ranges of p_target / p_draft
-TESTS = {"ratio": partial(mean_tokens, verify), "block": partial(mean_tokens, block_verify),
-         "bound of one chain": chain_bound}
+TESTS: dict[str, ChainTokens] = {
+    "ratio": partial(mean_tokens, verify), "block": partial(mean_tokens, block_verify),
+    "bound of one chain": chain_bound}
 MOST = 2000  # rounds are enumerated if the first round has at most this many outcomes
 RUNS = 200  # otherwise each round is run this many times
 

@@ -20,8 +20,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from sampling import one_hot_rows
 from speculative import Step, draft_and_verify, generate, make_step, verify
 from variants.registry import GUESSES, Decoder, Flag, Models, whole
-from variants.shared.branches import Tree, with_tree_sampling
-from variants.shared.states import prefixes
+from variants.shared.branches import Tree, texts_of_rows, with_tree_sampling
 from variants.tree import draw_siblings, verify_tree, without
 
 
@@ -70,7 +69,7 @@ def ngram(n_vocab, order):
         return row
 
     def draft(ids, n_last=1):  # -> [n_last, n_vocab]
-        return np.array([row_of_next(text) for text in prefixes(ids, n_last)])
+        return np.array([row_of_next(text) for text in texts_of_rows(ids, n_last)])
 
     return draft
 

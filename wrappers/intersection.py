@@ -22,7 +22,7 @@ from itertools import groupby
 
 import numpy as np
 
-from variants.shared.states import prefixes
+from variants.shared.branches import Branches, texts_of_rows
 
 # A logit of probability 0: exp((IMPOSSIBLE - max) / T) is 0 for any temperature T below 1e35.
 # The logit is finite, because sampling.warp refuses infinite logits.
@@ -154,15 +154,10 @@ class TokenLevelIntersection:
         """
         # A text with a tree has a row for itself and one for each node; a text has one per
         # token.
-        has_tree = hasattr(ids, "texts")  # ids are variants.shared.branches.Branches
-        n_rows = 1 + len(ids.tree) if has_tree else len(ids)
+        n_rows = 1 + len(ids.tree) if isinstance(ids, Branches) else len(ids)
         if not 1 <= n_last <= n_rows:
             raise ValueError(f"need 1 <= n_last <= {n_rows} rows, got n_last = {n_last}")
-        # The texts that the wanted rows follow, in the order of the rows.
-        if has_tree:
-            texts = ids.texts()[-n_last:]
-        else:
-            texts = prefixes(ids, n_last)
+        texts = texts_of_rows(ids, n_last)
         rows = np.concatenate([self.draft(self.read(text)) for text in texts])
         # Tokens that the draft lacks keep the probability 0.
         logits = np.full((n_last, self.n_vocab), IMPOSSIBLE, rows.dtype)

@@ -33,7 +33,7 @@ from lib.checkpoints.files import read_json
 from lib.checkpoints.hub import INSTALL, model_folder
 from lib.checkpoints.huggingface import folder_model_type
 from lib.checkpoints.weights import LARGEST_SIZES
-from variants.shared.branches import Branches
+from variants.shared.branches import Branches, texts_of_rows
 from wrappers.transformers_tree import takes_mask, tree_rows
 
 DTYPES = ("auto", "bfloat16", "float32", "float64")
@@ -129,7 +129,7 @@ class TransformersModel:
             with self.lock:
                 return tree_rows(self, ids.x, ids.tree, n_last)
         # Without a mask for trees, each row is the last row of a separate text.
-        return np.concatenate([self(text) for text in ids.texts()[-n_last:]])
+        return np.concatenate([self(text) for text in texts_of_rows(ids, n_last)])
 
     # CachedModel's method: how many ids need not be read again. It uses n_ctx and n_vocab only.
     n_reusable = CachedModel.n_reusable

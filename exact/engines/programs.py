@@ -33,7 +33,7 @@ from lib.checkpoints import gguf, huggingface
 from lib.checkpoints.weights import flatten, random_params
 from sampling import with_sampling
 from speculative import complete
-from variants.shared.states import prefixes
+from variants.shared.branches import texts_of_rows
 
 TINY_SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
 # a pair on which most wrong rules are far from the target; `explanation` names the others
@@ -63,9 +63,7 @@ def model(name):
     row_after_text = cache(lambda ids: probabilities(list(ids))[-1])
 
     def rows(ids, n_last=1):
-        # the first row follows the text without its last n_last - 1 tokens, the last row all of
-        # it
-        return np.array([row_after_text(tuple(text)) for text in prefixes(ids, n_last)])
+        return np.array([row_after_text(tuple(text)) for text in texts_of_rows(ids, n_last)])
 
     return rows
 

@@ -13,7 +13,7 @@ tests/test_rules.py compares every figure of docs/wild_tables.md with the enumer
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil, isclose, log, log1p
 from typing import Any
 
@@ -55,40 +55,7 @@ def texts_needed(found: Found) -> str:
 
 # ---- tables
 
-DISTANCES = {"K = 1": 1, "K = 2": 2, "K = 3": 3}  # {head of a column: K}
-
-Columns = dict[str, Callable[[Any, str], str]]  # {head: (rule, toy) -> cell}
-
-
-def has_words(rule: Any, words: Sequence[str]) -> bool:
-    """Return whether the rule's id or sentence has one of the words."""
-    return any(word.lower() in name.lower() for word in words for name in (rule.id, rule.name))
-
-
-def distance_cells(rule: Any, toy: str, enumerated: Callable) -> list[str]:
-    """Return the cells of a rule's distances with 1, 2 and 3 guesses."""
-    return [distance_cell(enumerated(rule, toy, K).distance) for K in DISTANCES.values()]
-
-
-def distances_table(rules: Sequence, words: Sequence[str], enumerated: Callable,
-                    columns: Columns) -> str:
-    """Return a table: all rules on toy A, or with words the rules that match them on all toys.
-
-    enumerated    (rule, toy, K) -> the Found of the rule
-    columns       the columns after the distances
-    """
-    toys = [*TOYS] if words else ["A"]
-    shown = [rule for rule in rules if not words or has_words(rule, words)]
-    lines = []
-    for rule in shown:
-        for toy in toys:
-            # with words there is a line for each rule and toy, so the label names the toy
-            label = f"{rule.name}; toy {toy}" if words else rule.name
-            verdict = "exact" if rule.exact else "**no**"
-            distances = distance_cells(rule, toy, enumerated)
-            others = [cell(rule, toy) for cell in columns.values()]
-            lines.append([rule.id, label, verdict, *distances, *others])
-    return markdown_table(["id", "rule", "exact?", *DISTANCES, *columns], lines)
+Columns = dict[str, Callable[[Any, str], Any]]  # {head: (rule, toy) -> cell}
 
 
 def where_met(rule: Rule) -> str:
@@ -99,6 +66,18 @@ def where_met(rule: Rule) -> str:
     return "; ".join(links)
 
 
+def distances(enumerated: Callable) -> Columns:
+    """Return the columns of the distances with 1, 2 and 3 guesses.
+
+    enumerated    (rule, toy, K) -> the Found of the rule
+    """
+    def column(K):
+        return lambda rule, toy: distance_cell(enumerated(rule, toy, K).distance)
+
+    return {f"K = {K}": column(K) for K in (1, 2, 3)}
+
+
+VERDICT: Columns = {"exact?": lambda rule, toy: "exact" if rule.exact else "**no**"}
 COLUMNS: Columns = {
     "tokens/round": lambda rule, toy: f"{float(tokens_per_round(rule, toy, 3)):.3f}",
     "texts": lambda rule, toy: texts_needed(enumerated_rule(rule, toy, 3)),
@@ -106,38 +85,33 @@ COLUMNS: Columns = {
     "used, asked about or fixed in": lambda rule, toy: where_met(rule)}
 
 
-def rules_table(words: Sequence[str]) -> str:
-    """Return the table of the rules with one of the words, on all toys."""
-    return distances_table(register.RULES, words, enumerated_rule, COLUMNS)
+def rules_table(head: str, rules: Sequence, columns: Columns,
+                toys: Iterable[str] = "A") -> str:
+    """Return a table with a line for each rule on each toy; `head` is above the sentences."""
+    lines = []
+    for rule in rules:
+        for toy in toys:
+            label = rule.name if toys == "A" else f"{rule.name}; toy {toy}"
+            cells = [cell(rule, toy) for cell in columns.values()]
+            lines.append([rule.id, label, *cells])
+    return markdown_table(["id", head, *columns], lines)
 
 
 def group_table(name: str) -> str:
-    """Return the table of a group on toy A; the exact rules' distances are 0 and left out."""
-    is_exact = name == "exact"
-    distance_heads = [*DISTANCES]
-    heads = [*COLUMNS]
-    if is_exact:
-        distance_heads = []
-        heads = ["tokens/round", "used, asked about or fixed in"]
-    lines = []
-    for rule in register.GROUPS[name]:
-        line = [rule.id, rule.name]
-        if not is_exact:
-            line += distance_cells(rule, "A", enumerated_rule)
-        line += [COLUMNS[head](rule, "A") for head in heads]
-        lines.append(line)
-    return markdown_table(["id", name, *distance_heads, *heads], lines)
-
-
-def all_groups() -> str:
-    """Return the tables of all groups."""
-    return "\n\n".join(map(group_table, register.GROUPS))
+    """Return the table of a group; the exact rules' distances are 0 and left out."""
+    columns = distances(enumerated_rule) | COLUMNS
+    if name == "exact":
+        columns = {head: cell for head, cell in COLUMNS.items() if head != "texts"}
+    return rules_table(name, register.GROUPS[name], columns)
 
 
 def settings_table(words: Sequence[str] = ()) -> str:
-    """Return the table of the rules about settings."""
-    columns: Columns = {"used or fixed in": lambda rule, toy: rule.seen}
-    return distances_table(settings.SETTINGS, words, settings.enumerated_setting, columns)
+    """Return the table of the rules about settings, or of those with one of the words."""
+    columns = VERDICT | distances(settings.enumerated_setting)
+    columns["used or fixed in"] = lambda rule, toy: rule.seen
+    if words:
+        return rules_table("rule", with_words(words, settings.SETTINGS), columns, TOYS)
+    return rules_table("rule", settings.SETTINGS, columns)
 
 
 def alarms_table() -> str:
@@ -200,16 +174,19 @@ def public_table() -> str:
 
 # ---- the command
 
-def checked_words(words: list[str], rules: Sequence) -> list[str]:
-    """Return the words; raise ValueError for a file, or a word of no rule."""
+def with_words(words: Sequence[str], rules: Sequence) -> list:
+    """Return the rules with one of the words; ValueError for a file, or a word of no rule."""
+    found = []
     for word in words:
         if word.endswith(".py"):
             raise ValueError("the known rules are listed here; to check your own rule, run "
                              f"python -m exact.judge {word} --all")
+        has_word = [rule for rule in rules if word.lower() in f"{rule.id} {rule.name}".lower()]
         # an empty word would match every rule
-        if not word.strip() or not any(has_words(rule, [word]) for rule in rules):
+        if not word.strip() or not has_word:
             raise ValueError(f"no rule has {word!r} in its id or sentence")
-    return words
+        found += has_word
+    return [rule for rule in rules if rule in found]  # each once
 
 
 @command("exact.rules")
@@ -233,17 +210,18 @@ def main(argv: list[str] | None = None) -> None:
     if args.words and (args.alarms or args.public or args.group):
         flag = "--alarms" if args.alarms else "--public" if args.public else "--group"
         raise ValueError(f"{flag} shows all its rules: leave out {args.words[0]}")
-    # words are looked up in the rules of the table that is shown
     if args.alarms:
         text = alarms_table()
     elif args.public:
         text = public_table()
     elif args.settings:
-        text = settings_table(checked_words(args.words, settings.SETTINGS))
+        text = settings_table(args.words)
     elif args.words:
-        text = rules_table(checked_words(args.words, register.RULES))
+        columns = VERDICT | distances(enumerated_rule) | COLUMNS
+        text = rules_table("rule", with_words(args.words, register.RULES), columns, TOYS)
     else:
-        text = group_table(args.group) if args.group else all_groups()
+        groups = [args.group] if args.group else register.GROUPS
+        text = "\n\n".join(map(group_table, groups))
     print_safely(text, sys.stdout)
 
 

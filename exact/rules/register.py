@@ -37,7 +37,6 @@ from exact.rules.verifiers import chain, q_is_one
 from exact.toys import TOYS, Found, X, best, texts_by_rounds
 from speculative import Model, Step, Test, guess, make_step, verify
 from variants.match import match_verify
-from variants.shared.branches import Branches
 
 # ---- a rule, and links to where it is met
 
@@ -286,12 +285,7 @@ def rule_step(rule: Rule, draft: Model, target: Model, K: int) -> Step:
     if rule.guess is best_of_two:  # which path is the better one depends on the target's rows
         make_guesses = partial(make_guesses, target=target)
 
-    def target_rows(ids, n_last):
-        if isinstance(ids, Branches):  # a text with a tree of guesses
-            return along_paths(target)(ids, n_last)
-        return target(ids, n_last)
-
-    return make_step(target_rows, K, make_guesses, rule.verify)
+    return make_step(along_paths(target), K, make_guesses, rule.verify)
 
 
 @cache

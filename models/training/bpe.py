@@ -45,19 +45,13 @@ def encode_tales(text, folder):  # -> uint16 [n_ids]
     return np.concatenate(ids_of_tales)
 
 
-def read_text(path):
-    """Return the text in a file; ValueError if it is not UTF-8."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"need UTF-8 text in {path}, got: {error}") from None
-
-
 def prepare(corpus, work, n_vocab):
     """Write vocabulary, train.npy and valid.npy into `work`, unless they exist."""
     if (work / "valid.npy").exists():  # it is written last
         return
-    texts = {split: read_text(corpus / f"{split}.txt") for split in ("train", "valid")}
+    texts = {split: (corpus / f"{split}.txt").read_text(encoding="utf-8")
+             for split in ("train", "valid")}
+    work.mkdir(parents=True, exist_ok=True)
     train_bpe(texts["train"], n_vocab, work)
     for split, text in texts.items():
         ids = encode_tales(text, work)

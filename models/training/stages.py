@@ -29,7 +29,7 @@ def untrained(stage, work):
 def trained(stage, work):
     """Return the task of a stage with its trained weights."""
     task = untrained(stage, work)
-    task.load_state_dict(trainer.checkpoint(work / f"{stage}.pt", "cpu")["task"])
+    task.load_state_dict(torch.load(work / f"{stage}.pt", "cpu")["task"])
     return task
 
 
@@ -37,21 +37,11 @@ def train_stage(stage, work):
     """Train a stage unless it is done."""
     plan = plans.PLANS[stage]
     path = work / f"{stage}.pt"
-    if path.exists() and trainer.checkpoint(path, "cpu")["step"] == plan["steps"]:
+    if path.exists() and torch.load(path, "cpu")["step"] == plan["steps"]:
         return
     print(f"--- {stage}", flush=True)
-    train_ids = ids_of(work, plan["text"], plan)
-    valid_ids = ids_of(work, "valid", plan)
+    train_ids, valid_ids = (np.load(work / f"{text}.npy") for text in (plan["text"], "valid"))
     trainer.train(untrained(stage, work), plan, path, train_ids, valid_ids)
-
-
-def ids_of(work, text, plan):
-    """Return the ids of a text; ValueError if it is shorter than two of the longest windows."""
-    ids = np.load(work / f"{text}.npy")
-    if len(ids) <= 2 * plan["T_last"]:
-        raise ValueError(f"need a {text} text of more than {2 * plan['T_last']} ids, got "
-                         f"{len(ids)}: choose a longer text, and a new --work")
-    return ids
 
 
 def write_stage(work):
@@ -87,8 +77,9 @@ def written_rows(target, ids, n_rows, n_given, n_new, B, seed):  # -> [n_rows, n
     return torch.cat(rows).cpu()
 
 
-def export_stage(work, out):
-    """Write the model folders into `out`, with all heads in the target's."""
+def export_stage(work):
+    """Write the model folders, with all heads in the target's."""
+    out = work / "models"
     markov = trained("markov", work)
     eagle = trained("eagle", work)
     large = out / plans.MODELS["target"]

@@ -18,8 +18,6 @@ import time
 import numpy as np
 import torch
 
-from lib.backend.arrays import in_one_line
-
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -155,22 +153,9 @@ def validate(task, ids, T, B=4):
     return float(np.mean(losses))
 
 
-def checkpoint(path, device):
-    """Return the state in a checkpoint; ValueError if the file is broken."""
-    try:
-        state = torch.load(path, map_location=device)
-        if state.keys() == {"task", "step", "optimizers"}:
-            return state
-        why = f"got {', '.join(state)}"
-    except Exception as error:  # PyTorch raises errors of many kinds for other files
-        why = in_one_line(error)
-    raise ValueError(f"need a whole checkpoint in {path} ({why}): remove it to train this "
-                     "stage again")
-
-
 def resume(path, task, optimizers):
     """Load a checkpoint; return its step."""
-    state = checkpoint(path, DEVICE)
+    state = torch.load(path, DEVICE)
     task.load_state_dict(state["task"])
     for optimizer, saved in zip(optimizers, state["optimizers"]):
         optimizer.load_state_dict(saved)

@@ -10,11 +10,10 @@ torch = pytest.importorskip("torch", exc_type=ImportError)
 pytest.importorskip("transformers", exc_type=ImportError)
 
 from gpt2 import GPT2  # noqa: E402  after what may skip
-from models.training import bpe, plans, stages, tasks, train, trainer  # noqa: E402
+from models.training import plans, stages, tasks, train, trainer  # noqa: E402
 from models.training.eagle import Eagle  # noqa: E402
-from tests.checkpoints import files_in  # noqa: E402
-from tests.commands import outcome, refusal  # noqa: E402
-from utils import MODELS_DIR, load_encoder_hparams_and_params  # noqa: E402
+from tests.commands import refusal  # noqa: E402
+from utils import load_encoder_hparams_and_params  # noqa: E402
 from variants import Models, build  # noqa: E402
 from variants.shared.tree_gpt2 import TreeGPT2  # noqa: E402
 
@@ -50,7 +49,7 @@ def trained(tmp_path_factory):
     for split, n_tales in (("train", 300), ("valid", 30)):
         tales = [" ".join(rng.choice(words, 20)).capitalize() + "." for _ in range(n_tales)]
         (folder / f"{split}.txt").write_text("\n\n\n".join(tales), "utf-8")
-    flags = ["--corpus", str(folder), "--work", f"{folder}/work", "--out", f"{folder}/models"]
+    flags = ["--corpus", str(folder), "--work", f"{folder}/work"]
     with mock.patch.multiple(plans, **TOY):
         with mock.patch.object(trainer, "learning_rate", rate_or_interrupt), \
                 pytest.raises(AssertionError):
@@ -59,66 +58,12 @@ def trained(tmp_path_factory):
         yield folder
 
 
-# ---- what is refused, before anything is written or trained
-
-@pytest.fixture
-def corpus(tmp_path):
-    """Return a folder with a short text, in which nothing else may appear."""
+def test_a_corpus_that_is_too_short_is_refused_before_anything_is_trained(tmp_path):
     for split in ("train", "valid"):
         (tmp_path / f"{split}.txt").write_text("A fox.", encoding="utf-8")
-    return tmp_path
-
-
-def test_models_that_are_there_are_overwritten_only_by_force(corpus, monkeypatch):
-    """By default they go to the folder of the work, and never to the bundled ones."""
-    work = corpus / "work"
-    (work / "models" / "tales-small").mkdir(parents=True)
-    (work / "models" / "tales-small" / "config.json").write_text("{}", "utf-8")
-    before = files_in(corpus)
-    flags = ("--corpus", corpus, "--work", work)
-    assert "tales-small already exists: choose a different --out, or --force" in refusal(
-        train.main, *flags)
-    assert "tales-large already exists" in refusal(train.main, *flags, "--out", MODELS_DIR)
-    assert files_in(corpus) == before
-    export = mock.Mock()
-    monkeypatch.setattr(bpe, "prepare", mock.Mock())
-    monkeypatch.setattr(plans, "PLANS", {})
-    monkeypatch.setattr(stages, "export_stage", export)
-    assert outcome(train.main, *flags, "--force")[0] == 0
-    export.assert_called_once_with(work, work / "models")
-
-
-@pytest.mark.parametrize("change, words", [
-    (lambda folder: (folder / "valid.txt").unlink(), "need a file valid.txt in --corpus"),
-    (lambda folder: (folder / "work").write_text("x", "utf-8"),
-     "need a folder for --work, got the file"),
-    (lambda folder: (folder / "train.txt").write_bytes(b"\xff"), "need UTF-8 text in "),
-    (lambda folder: None, "need enough text for 4095 entries, got ")])
-def test_a_corpus_that_cannot_be_is_one_line(corpus, change, words):
-    change(corpus)
-    before = files_in(corpus)
-    assert words in refusal(train.main, "--corpus", corpus, "--work", corpus / "work")
-    assert files_in(corpus) == before
-
-
-def test_a_text_that_is_too_short_for_its_plan_is_refused(tmp_path):
-    plan = plans.PLANS["target"] | SMALL
-    np.save(tmp_path / "train.npy", np.zeros(65, np.uint16))
-    assert len(stages.ids_of(tmp_path, "train", plan)) == 65
-    np.save(tmp_path / "train.npy", np.zeros(64, np.uint16))
-    with pytest.raises(ValueError, match="need a train text of more than 64 ids, got 64"):
-        stages.ids_of(tmp_path, "train", plan)
-
-
-@pytest.mark.parametrize("broken", [b"", b"not a checkpoint", None])
-def test_a_broken_checkpoint_is_named(tmp_path, broken):
-    path = tmp_path / "target.pt"
-    if broken is None:
-        torch.save({"step": 3}, path)
-    else:
-        path.write_bytes(broken)
-    with pytest.raises(ValueError, match="need a whole checkpoint in .*target.pt .*remove it"):
-        trainer.checkpoint(path, "cpu")
+    assert "need enough text for 4095 entries, got " in refusal(
+        train.main, "--corpus", tmp_path, "--work", tmp_path / "work")
+    assert not any((tmp_path / "work").iterdir())
 
 
 # ---- training
@@ -141,7 +86,7 @@ def test_the_loss_falls(trained, stage, fraction):
 @pytest.mark.parametrize("stage, name", [("target", "tales-large"), ("draft", "tales-small")])
 def test_the_exported_model_gives_the_trained_models_logits(trained, stage, name):
     theirs = stages.trained(stage, trained / "work").gpt2.half().float()  # as on disk
-    encoder, hparams, params = load_encoder_hparams_and_params(name, trained / "models")
+    encoder, hparams, params = load_encoder_hparams_and_params(name, trained / "work/models")
     ids = list(range(0, 270, 11))
     logits = GPT2(params, hparams["n_head"])(ids, len(ids))
     with torch.no_grad():
@@ -151,9 +96,9 @@ def test_the_exported_model_gives_the_trained_models_logits(trained, stage, name
 
 @pytest.mark.parametrize("decoder", ["medusa", "markov", "eagle"])
 def test_the_exported_heads_guess(trained, decoder):
-    _, hparams, params = load_encoder_hparams_and_params("tales-large", trained / "models")
+    _, hparams, params = load_encoder_hparams_and_params("tales-large", trained / "work/models")
     models = Models(None, TreeGPT2(params, hparams["n_head"]), {"temperature": 0.0},
-                    trained / "models" / "tales-large")
+                    trained / "work/models" / "tales-large")
     assert len(build(decoder, models)([1, 2, 3], 8, np.random.default_rng(0)).guesses) > 0
 
 

@@ -129,6 +129,20 @@ class Branches(NamedTuple):
         return [self.x, *(self.x + path for path in self.tree.paths())]
 
 
+def texts_of_rows(ids, n_last):
+    """Return the text before each of a model's last n_last rows; `ids` may have a tree.
+
+    >>> texts_of_rows([3, 1, 4], 2)
+    [[3, 1], [3, 1, 4]]
+    >>> texts_of_rows([7] + Tree(tokens=[5, 6, 8], parents=[-1, 0, -1]), 4)
+    [[7], [7, 5], [7, 5, 6], [7, 8]]
+    """
+    if isinstance(ids, Branches):
+        return ids.texts()[-n_last:]
+    shortest = len(ids) - n_last + 1
+    return [ids[:n] for n in range(shortest, len(ids) + 1)]
+
+
 def row_after(rows, node):  # [1 + n_nodes, n_vocab] -> [n_vocab]
     """Return a tree model's row for the token after a node: row 0 is the root's, node -1."""
     return rows[1 + node]
@@ -157,8 +171,7 @@ def with_tree_sampling(model, **settings):
     branches.
     """
     def probabilities(ids, n_last):
-        # texts() has an entry for each row of a tree model, in the order of the rows.
-        rows_and_texts = zip(model(ids, n_last), ids.texts()[-n_last:])
+        rows_and_texts = zip(model(ids, n_last), texts_of_rows(ids, n_last))
         return np.array([warp(row, ids=text, **settings) for row, text in rows_and_texts])
 
     return probabilities

@@ -7,6 +7,8 @@ need no extra pass of the target.
 
 import numpy as np
 
+from variants.shared.branches import texts_of_rows
+
 
 class States:
     """A model over sequences or trees, with the states of its last pass."""
@@ -18,16 +20,13 @@ class States:
     def __call__(self, ids, n_last):  # -> [n_last, n_vocab]
         """Return the model's logits for a text, or for all branches of a text."""
         states = self.model.hidden(ids, n_last)
-        if hasattr(ids, "texts"):  # Branches: all nodes are scored, so each text has a state
-            texts = ids.texts()
-        else:
-            texts = prefixes(ids, n_last)
-        self.state_of_text = dict(zip(map(tuple, texts), states))
+        texts = map(tuple, texts_of_rows(ids, n_last))
+        self.state_of_text = dict(zip(texts, states))
         return self.model.logits(states)
 
     def states_of(self, ids, n_last):  # -> [n_last, n_embd]
         """Return the states of the last tokens, from the last pass if it has all of them."""
-        texts = [tuple(text) for text in prefixes(ids, n_last)]
+        texts = [tuple(text) for text in texts_of_rows(ids, n_last)]
         if all(text in self.state_of_text for text in texts):
             return np.stack([self.state_of_text[text] for text in texts])
         # The prompt, or a text unlike the last one, needs one more pass.
@@ -36,13 +35,3 @@ class States:
     def state_after(self, ids):  # -> [n_embd]
         """Return the state of the last token."""
         return self.states_of(ids, 1)[0]
-
-
-def prefixes(ids, n_last):
-    """Return the n_last longest prefixes of a text, the text itself last.
-
-    >>> prefixes([3, 1, 4], 2)
-    [[3, 1], [3, 1, 4]]
-    """
-    shortest = len(ids) - n_last + 1
-    return [ids[:n] for n in range(shortest, len(ids) + 1)]
