@@ -179,9 +179,9 @@ def test_every_mutant_is_judged_rightly(K, V, dtype):
     assert called_exact(MUTANTS, K, V, dtype) == right_mutants(K)
 
 
-@pytest.mark.parametrize("K, seed", [(1, 0), *(pytest.param(1 + i % 2, i, marks=pytest.mark.weekly)
-                                               for i in range(1, 10))])
-def test_right_mutants_are_exact_on_random_toys_too(K, seed):
-    rows = np.random.default_rng(seed).dirichlet([1, 1, 1], size=(2, 4))  # draft and target
-    for line in right_mutants(K):
+@pytest.mark.parametrize("K, every", [
+    (1, 8), *(pytest.param(K, 1, marks=pytest.mark.weekly) for K in (1, 2))])
+def test_right_mutants_are_exact_on_random_toys_too(K, every):
+    rows = np.random.default_rng(K).dirichlet([1, 1, 1], size=(2, 4))  # draft and target
+    for line in sorted(right_mutants(K))[::every]:
         assert check(MUTANTS[line], K, rows=rows).exact, line
