@@ -45,7 +45,6 @@ tokens[each, n] = token
 # a fault may use np, the names that the lines define, and the functions of `names` below
 FAULTS = {
     "rows = p_target[:, :K]": [
-        "rows = p_target[:, 1:]",
         "rows = np.roll(p_target[:, :K], 1, axis=1)",
         "rows = p_target[:, [0] * K]",
         "rows = p_target[:, [K - 1] * K]",
@@ -109,7 +108,6 @@ FAULTS = {
     ],
     "tests = uniforms[:, :K]": [
         "tests = uniforms[:, :1].repeat(K, axis=1)",
-        "tests = uniforms[:, 1:]",
         "tests = uniforms[:, [K, *range(1, K)]]",
         "tests = uniforms[:, [*range(K - 1), 0]]",
         "tests = uniforms[:, [0, *range(K - 1)]]",
@@ -205,8 +203,6 @@ FAULTS = {
     "u = uniforms[:, K]": [
         "u = uniforms[each, n]",
         "u = uniforms[each, np.maximum(n - 1, 0)]",
-        "u = uniforms[:, 0]",
-        "u = uniforms[:, K - 1]",
         "u = np.where(n == 0, uniforms[:, 0], uniforms[:, K])",
         "u = np.where(n == K, uniforms[:, 0], uniforms[:, K])",
         "u = np.where(n == K, uniforms[:, K - 1], uniforms[:, K])",
@@ -227,7 +223,6 @@ FAULTS = {
         "tokens = np.concatenate([np.roll(guesses, 1, axis=1), guesses[:, :1]], axis=1)",
     ],
     "tokens[np.arange(K + 1) > n[:, None]] = -1": [
-        "tokens[np.arange(K + 1) > n[:, None]] = 0",
         "tokens[:, 1:] = -1",
     ],
     "tokens[each, n] = token": [

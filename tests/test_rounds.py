@@ -283,13 +283,6 @@ def test_a_row_shows_no_token_that_neither_model_can_draw():
     assert shown_tokens([1, 0, 0, 0, 0, 0, 0], [0, 0.5, 0, 0.5, 0, 0, 0]) == [1, 3, 0]
 
 
-@pytest.mark.parametrize("draft, order", [
-    ([0.1, 0.2, 0.3, 0.4], [3, 2, 1, 0]), ([0.3, 0.2, 0.2, 0.3], [0, 3, 1, 2])])
-def test_tokens_that_are_equal_for_the_target_come_by_the_draft_and_then_by_their_ids(draft,
-                                                                                      order):
-    assert shown_tokens(draft, [0.25] * 4) == order
-
-
 # ---- forced tokens
 
 def test_the_guesses_of_a_forced_round_are_not_counted_as_tested(tmp_path):

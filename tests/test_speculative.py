@@ -26,13 +26,9 @@ from tests.distributions import HIGHEST, LOWEST, Scripted, assert_same_law, roun
 from tests.toys import PAIRS, context_free, counted, mapped, toy
 
 DRAFT, TARGET = PAIRS["dense"]
-LARGE = {"dense", "disjoint", "one ulp away", "four tokens", "five tokens"}  # 10^6 branches
-CASES = [*((pair, K, K + 2) for pair in PAIRS for K in (1, 2)),
-         *((pair, 3, 5) for pair in PAIRS if pair not in LARGE),
-         ("dense", 3, 4), ("disjoint", 3, 4)]
-
-
-@pytest.mark.parametrize("pair, K, N", CASES)
+@pytest.mark.parametrize("pair, K, N", [
+    *((pair, 2, 4) for pair in PAIRS if pair != "four tokens"),  # which takes long
+    ("four tokens", 1, 3), ("sparse", 3, 5)])
 def test_speculative_sampling_has_the_targets_joint_distribution(pair, K, N):
     """Text and target passes have, together, the distribution of docs/proof.md."""
     draft, target = PAIRS[pair]
@@ -65,8 +61,8 @@ def test_the_distribution_is_exact_to_the_last_bit_on_fractions(K):
     assert_lossless(toy(3, 21, exact=True), toy(3, 22, exact=True), K + 1, K, tolerance=0)
 
 
-@pytest.mark.parametrize("K, stop", [(1, {0}), (2, {0}), (2, {2}), (2, {0, 2}), (2, {0, 1, 2}),
-                                     (3, {0, 2}), (3, lambda new: new.count(0) == 2)])
+@pytest.mark.parametrize("K, stop", [(1, {0}), (2, {2}), (2, {0, 2}), (2, {0, 1, 2}),
+                                     (2, lambda new: new.count(0) == 2)])
 def test_a_stop_token_anywhere_in_a_round_keeps_the_distribution(K, stop):
     assert_lossless(DRAFT, TARGET, 4, K, stop=stop)
 

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theory.hardware import (
@@ -63,6 +63,7 @@ def test_some_K_improves_if_and_only_if_alpha_exceeds_c(alpha, c):
 
 
 @given(alphas, ratios, st.none() | pass_costs)
+@settings(max_examples=40)
 def test_best_K_is_the_brute_force_argmax(alpha, c, pass_cost):
     gains = [improvement(alpha, K, c, cost) for K, cost in enumerate(pass_cost or [1] * 101)]
     assert best_K(alpha, c, pass_cost) == gains.index(max(gains))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exact.law import expectation, law, text_law
-from speculative import complete, draft_and_verify, generate, make_step, verify
+from exact.law import expectation, law
+from speculative import draft_and_verify, generate, make_step, verify
 from tests.distributions import assert_same_law
 from tests.small import lenient_law, of_probabilities
 from tests.toys import PAIRS, context_free, mapped, one_hot, rows_of_four, toy
@@ -18,7 +18,7 @@ from variants.big_little import big_little_verify, write_while_confident
 from variants.block import block_verify
 from variants.lenient import lenient_greedy_verify
 from variants.lookup import find_source, lookup_guess
-from variants.staged import ngram, staged_guess
+from variants.staged import ngram
 
 EXACT = 1e-12
 
@@ -147,24 +147,7 @@ def test_a_guess_is_accepted_if_and_only_if_both_models_find_it_probable_enough(
         x += [last]
 
 
-def test_guesses_after_a_rejected_one_are_dropped():
-    """Also if the rejected token happens to be the large model's best."""
-    rows = {1: [0.1, 0.4, 0.5], 2: [0.9, 0.05, 0.05], 3: [0.1, 0.1, 0.8]}  # by length of text
-    large = lambda ids, n_last: np.array([rows[len(ids) - i] for i in reversed(range(n_last))])
-    small = context_free([0.1, 0.1, 0.8])
-    result = big_little(small, large, 5, 0.6, 0.6)([0], 3, None)
-    assert result.guesses == [2, 2] and result.ids == [2]
-
-
 # ---- staged
-
-def test_three_stages_are_exact():
-    draft, target = PAIRS["sparse"]
-    inner = draft_and_verify(toy(3, 77, zeros=0), toy(3, 41), 1)
-    middle = make_step(draft, 1, partial(staged_guess, inner=inner))
-    outer = make_step(target, 2, partial(staged_guess, inner=middle))
-    assert_same_law(law(lambda rng: complete([0], outer, 4, rng)), text_law([0], target, 4))
-
 
 @given(ids_lists, st.integers(1, 4))
 def test_an_ngram_row_adds_the_counts_after_longer_and_longer_runs(text, order):

@@ -5,7 +5,6 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from exact.engines import boxes
 from exact.law import law, text_law
@@ -14,8 +13,7 @@ from speculative import autoregressive_sampling, complete, guess
 from tests.commands import json_of_run
 from tests.distributions import Scripted, assert_same_law
 from tests.small import WARM_SETTINGS, Logits, models_of
-from tests.toys import PAIRS, rows_of_four, toy
-from theory.speedup import acceptance_rate
+from tests.toys import PAIRS, toy
 from variants import build
 from variants import coupled as coupled_module
 from variants.coupled import SAMPLERS, Replay, coupled, exponentials, race_sample
@@ -92,19 +90,6 @@ def race_agreement(p, q):
     """
     common = np.flatnonzero((p > 0) & (q > 0))
     return sum(1 / np.maximum(p / p[i], q / q[i]).sum() for i in common)
-
-
-@given(rows_of_four, rows_of_four)
-@settings(max_examples=200)
-def test_a_race_agrees_no_less_than_its_bound_and_no_more_than_the_ratio_test(p, q):
-    tv = abs(p - q).sum() / 2
-    agreement = race_agreement(p, q)
-    assert (1 - tv) / (1 + tv) - 1e-9 <= agreement <= acceptance_rate(p, q) + 1e-9
-
-
-def test_the_bound_is_reached():
-    p, q = np.array([[0.5, 0.5, 0], [0.5, 0, 0.5]])
-    assert race_agreement(p, q) == pytest.approx((1 - 0.5) / (1 + 0.5))
 
 
 @pytest.mark.parametrize("row", [[0.5, 0.3, 0.2, 0], [0.2, 0.3, 0.1, 0.4],

@@ -1,49 +1,18 @@
-"""Jacobi: the fixed-point iteration, and the block that a round hands to the next."""
-
-from itertools import product
+"""Jacobi: what a round guesses of the block that the round before it computed."""
 
 import numpy as np
 import pytest
 
 from sampling import one_hot_rows
-from speculative import autoregressive_sampling, generate
+from speculative import generate
 from tests.small import of_probabilities
-from tests.toys import mapped, one_hot, toy
+from tests.toys import toy
 from variants.jacobi import build
 
 
 def rounds_of(target, K, x, N, n_vocab, seed=0):
     step = build(of_probabilities(None, target, n_vocab=n_vocab), K)
     return list(generate(x, step, N, np.random.default_rng(seed)))
-
-
-def greedy_text(target, x, N):
-    return autoregressive_sampling(x, target, N, np.random.default_rng(0))[len(x) :]
-
-
-# ---- the equations
-
-GREEDY = mapped(toy(3, 21, zeros=0), one_hot)
-X = [0, 2]
-K = 4
-BLOCKS = [list(block) for block in product(range(3), repeat=K)]
-
-
-def F(block):
-    """Return the target's best token at every position of the block: one pass."""
-    return GREEDY(X + block, K + 1)[:-1].argmax(axis=-1).tolist()
-
-
-def test_greedy_decoding_is_the_only_fixed_point():
-    assert [block for block in BLOCKS if F(block) == block] == [greedy_text(GREEDY, X, K)]
-
-
-def test_a_pass_makes_one_more_token_right_from_any_block():
-    text = greedy_text(GREEDY, X, K)
-    for block in BLOCKS:
-        for passes in range(1, K + 1):
-            block = F(block)
-            assert block[:passes] == text[:passes]
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -5,7 +5,6 @@ The models are random and tiny, in float64. No test needs a network.
 
 import json
 import os
-import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -51,7 +50,7 @@ same_model = cache(random_model)  # a test that changes its model takes a new on
 # Some families round to float32 inside, so their distance depends on the text: no random texts.
 @pytest.mark.parametrize("name", FAMILIES)
 @given(some_edits(range(50)))
-@settings(max_examples=6, derandomize=True)
+@settings(max_examples=4, derandomize=True)
 def test_a_used_model_gives_what_one_pass_over_the_whole_text_gives(name, edits):
     theirs = same_model(name)
     model = TransformersModel(theirs)
@@ -262,7 +261,7 @@ def test_the_two_models_of_that_test_differ(tiny_pair):
     assert np.abs(draft - target).sum() / 2 > 0.05
 
 
-@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral, window", "falcon"])
 def test_greedy_texts_are_those_of_transformers_generate(name):
     theirs = random_model(name)
     draft, target = TransformersModel(random_model(name, seed=1)), TransformersModel(theirs)
