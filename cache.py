@@ -36,9 +36,10 @@ def softmax(x):  # [..., n] -> [..., n]
     return exps
 
 
-def linear(x, w, b):  # [n_new, n_in], [n_in, n_out], [n_out] -> [n_new, n_out]
-    """Apply an affine map to each row."""
-    return matmul(x, w) + b
+def linear(x, w, b=None):  # [n_new, n_in], [n_in, n_out], [n_out] -> [n_new, n_out]
+    """Apply a linear map to each row, and add a bias if there is one."""
+    y = matmul(x, w)
+    return y if b is None else y + b
 
 
 def attention(q, k, v, mask):  # -> [n_head, n_new, d_head]

@@ -23,9 +23,12 @@ from encoder import Encoder
 from gpt2 import GPT2
 from lib.backend import products
 from lib.backend.arrays import get_backend
-from lib.checkpoints import hub, huggingface, openai
+from lib.checkpoints import gguf, hub, huggingface, llama, openai
+from lib.checkpoints.chat_tokens import tokens_of_folder, tokens_of_gguf
+from lib.checkpoints.files import read_json
 from lib.checkpoints.vocabulary import read_ends, read_vocabulary
 from lib.checkpoints.weights import cut_params
+from llama import Llama
 
 MODELS_DIR = Path(__file__).parent / "models"
 
@@ -86,7 +89,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
 
 def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="numba",
                cut_vocab=False):
-    """Return (tokenizer, model): an Encoder and a GPT2, or wrappers of transformers' classes.
+    """Return (tokenizer, model): an Encoder and a GPT2, ChatTokens and a Llama, or a wrapper.
 
     For the arguments see `load_encoder_hparams_and_params`. A model of transformers can also
     have dtype "bfloat16" or "auto", and its logits that belong to no token are always cut off.
@@ -105,9 +108,40 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
     if dtype in ("auto", "bfloat16"):
         raise ValueError(f"--dtype {dtype} needs --backend transformers: the weights of "
                          f"{folder} are read as float32 or float64")
+    if folder.is_file() or huggingface.folder_model_type(folder) not in (None, "gpt2"):
+        return load_chat_model(folder, dtype, backend)
     encoder, hparams, params = load_encoder_hparams_and_params(model_size, models_dir, dtype,
                                                                backend, cut_vocab)
     return encoder, GPT2(params, hparams["n_head"])
+
+
+def load_chat_model(path, dtype, backend):
+    """Return (tokenizer, model) of a GGUF file, or of a Hugging Face folder for llama.py.
+
+    Rows of logits that belong to no token are left out.
+    """
+    arrays = get_backend(backend)
+    products.set_backend(backend)
+
+    def convert(array):
+        return arrays.array(array, dtype)  # a copy: the file may change
+
+    kind = Llama
+    if path.is_file():
+        file = gguf.GGUFFile(path)
+        tokenizer = tokens_of_gguf(file.fields, path)
+        if file.architecture == "gpt2":
+            kind = GPT2
+            params, n_head = gguf.read_gpt2(file, dtype, arrays.asarray)
+        else:
+            params, n_head = llama.read_gguf(file, convert)
+    else:
+        tokenizer = tokens_of_folder(path)
+        params, n_head = llama.read_folder(path, read_json(path / "config.json"), convert)
+    for name in {"wte", "lm_head"} & params.keys():
+        params[name] = params[name][: tokenizer.n_vocab]
+    tokenizer.cut(len(params["wte"]))
+    return tokenizer, kind(params, n_head)
 
 
 def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=np.float32,
@@ -134,18 +168,26 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
 
 
 def runs_in_transformers(folder, backend):
-    """Return whether transformers runs a folder's model: on request, or if it is no GPT-2."""
-    model_type = huggingface.folder_model_type(folder)  # None in OpenAI's layout
-    return backend == "transformers" or model_type not in (None, "gpt2")
+    """Return whether transformers runs a model: on request, or if it is unknown here.
+
+    ValueError if it is asked to run a GGUF file.
+    """
+    if folder.is_file() and backend == "transformers":
+        raise ValueError(f"--backend transformers needs a Hugging Face folder, got {folder}")
+    model_type = huggingface.folder_model_type(folder)  # None for OpenAI's layout or a file
+    if backend == "transformers" or model_type in (None, "gpt2"):
+        return backend == "transformers"
+    return llama.why_unknown(llama.with_rope(read_json(folder / "config.json"))) is not None
 
 
 def find_folder(model_size, models_dir):
-    """Return the folder of a model: a name in models_dir, a path, or owner/name on the hub."""
+    """Return the folder of a model: a name in models_dir, a path, or owner/name on the hub.
+
+    The path of a GGUF file is returned as it is; the name smollm2 means such a file.
+    """
     name = str(model_size)  # model_size may be a Path
-    if name.lower().endswith(".gguf"):
-        raise ValueError(f"{name!r} is a GGUF file, and GGUF files are not read here: give the "
-                         "Hugging Face folder of this model (config.json and "
-                         "model.safetensors), or run the file in llama.cpp (docs/engines.md)")
+    if gguf.is_gguf(name):
+        return gguf.gguf_path(name)
     if re.fullmatch(r"\w[\w.-]*", name):  # a plain name, not a path
         return Path(models_dir) / name
     # A text such as owner/name is a path if there is a folder with this path.

@@ -13,14 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpt2
+import llama
 from gpt2 import GPT2
+from llama import Llama
+from tests.llamas import llama_params
 from tests.reuse import assert_close, each_copy, edited_texts, some_edits, some_trees
 from tests.test_gpt2 import HPARAMS, PARAMS
 from variants.shared.branches import Branches
-from variants.shared.tree_gpt2 import TreeGPT2
-from wrappers.batch_gpt2 import BatchGPT2
+from variants.shared.tree_gpt2 import TreeGPT2, TreeLlama, TreeReader
+from wrappers.batch_gpt2 import BatchGPT2, BatchLlama, BatchReader
 
 N_CTX = HPARAMS["n_ctx"]
+LLAMA = llama_params(n_ctx=N_CTX, n_head=2, n_kv=1)
+KINDS = GPT2, TreeGPT2, BatchGPT2, Llama, TreeLlama, BatchLlama
+each_kind = pytest.mark.parametrize("kind", KINDS)
 TOKENS = range(3)  # so few that texts continue along trees read before
 # Whether Ctrl-C ends the pass, and a tree of guesses.
 CALLS = st.tuples(st.integers(0, 9).map(lambda number: number < 3), some_trees(TOKENS, most=5))
@@ -30,8 +36,13 @@ class Name:
     """Identify one text of a batch."""
 
 
+def new(kind):
+    """Return a model that has read nothing."""
+    return kind(LLAMA if issubclass(kind, Llama) else PARAMS, 2)
+
+
 @contextlib.contextmanager
-def interrupted(now):
+def interrupted(now, formulas):
     """Interrupt a pass in its second block, as Ctrl-C might, if `now`."""
     blocks = []
 
@@ -41,28 +52,29 @@ def interrupted(now):
             raise KeyboardInterrupt
         return original(*args, **kwargs)
 
-    original = gpt2.transformer_block
-    with mock.patch.object(gpt2, "transformer_block", block), \
+    original = formulas.transformer_block
+    with mock.patch.object(formulas, "transformer_block", block), \
             contextlib.suppress(KeyboardInterrupt):
         yield
 
 
-@pytest.mark.parametrize("kind", [GPT2, TreeGPT2, BatchGPT2])
+@each_kind
 @given(some_edits(TOKENS, least=10), st.lists(CALLS, min_size=12, max_size=12))
 @settings(max_examples=25)
 def test_a_used_model_has_the_rows_of_a_fresh_one(kind, edits, calls):
-    model = kind(PARAMS, 2)
+    model = new(kind)
+    formulas = llama if isinstance(model, Llama) else gpt2
     names = Name(), Name()
     for (texts, i, n_last), (is_interrupted, tree) in zip(edited_texts(edits, N_CTX), calls):
         x = texts[i]
         args = x, n_last
-        if kind is TreeGPT2 and 0 < len(tree) <= N_CTX - len(x):
+        if issubclass(kind, TreeReader) and 0 < len(tree) <= N_CTX - len(x):
             args = Branches(x, tree), 1 + len(tree)
-        if kind is BatchGPT2:
+        if issubclass(kind, BatchReader):
             args = ([(name, text, 1) for name, text in zip(names, texts)],)
-        with interrupted(is_interrupted):
+        with interrupted(is_interrupted, formulas):
             got = model(*args)
-            for rows, expected in zip(got, kind(PARAMS, 2)(*args), strict=True):
+            for rows, expected in zip(got, new(kind)(*args), strict=True):
                 assert_close(rows, expected)
 
 
@@ -88,11 +100,11 @@ def test_a_batch_of_one_text_twice_is_refused():
         BatchGPT2(PARAMS, 2)([(name, [1], 1), (name, [1, 2], 1)])
 
 
-@pytest.mark.parametrize("kind", [GPT2, TreeGPT2, BatchGPT2])
+@each_kind
 @each_copy
 def test_a_copy_is_a_model_over_the_same_weights(kind, copied):
-    model = kind(PARAMS, 2)
+    model = new(kind)
     model.hidden([1, 2, 3])
     other = copied(model)
     assert type(other) is kind and other.ids == []
-    np.testing.assert_array_equal(other.hidden([1, 2, 4]), kind(PARAMS, 2).hidden([1, 2, 4]))
+    np.testing.assert_array_equal(other.hidden([1, 2, 4]), new(kind).hidden([1, 2, 4]))

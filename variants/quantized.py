@@ -5,20 +5,22 @@ second model and no training, and its distributions are nearly the target's at e
 temperature. If reading the weights takes most of a pass, a draft step costs 0.3 to 0.4 of a
 target row, because a weight is one byte instead of four.
 
-    copy      a GPT2 whose matrices, the linear maps and wte, are rounded (lib/backend/int8.py);
-              the copy shares layer norms, biases and wpe with the target
+    copy      a model whose matrices, the linear maps and the embeddings of tokens, are rounded
+              (lib/backend/int8.py); the copy shares norms, biases and wpe with the target
 
 Subtle: the copy has its own key/value cache. Its keys and values are not the target's, and a
 target that read them would be a different model.
 """
 
-from gpt2 import GPT2
 from lib.backend.int8 import int8
 from lib.backend.products import warm_up
+from lib.checkpoints.weights import flatten
 from speculative import Step, draft_and_verify, guess, verify
 from variants.registry import GUESSES_OR_AUTO, Decoder, Models
 from variants.speculative import choosing_step
 
+TABLES = ("wte", "lm_head")
+MATRICES = (*TABLES, "/w")  # the ends of the names of matrices
 COPY_COUNTS = (49.0, 50.0)  # accepted, tested, for --K auto: a copy is nearly always right
 
 
@@ -31,7 +33,7 @@ def with_matrices(weights, change, name=None):
         return {key: with_matrices(value, change, key) for key, value in weights.items()}
     if isinstance(weights, list):  # of blocks
         return [with_matrices(block, change) for block in weights]
-    if name == "wte":  # [n_vocab, n_embd], so a row for each output of the unembedding
+    if name in TABLES:  # [n_vocab, n_embd]: a row for each output of unembed
         return change(weights)
     if name == "w":  # stored as [n_in, n_out], while `change` wants a row for each output
         return change(weights.mT).mT
@@ -39,20 +41,20 @@ def with_matrices(weights, change, name=None):
 
 
 def int8_copy(model, notify=None):
-    """Return a GPT2 that is the model in int8, with an empty cache; `notify` as in warm_up."""
+    """Return a copy of the model in int8, with an empty cache; `notify` as in warm_up."""
     # The compiled product is made ready now, so that the first round does not wait for it.
-    warm_up(model.params["wpe"].dtype, notify, is_int8=True)
-    return GPT2(with_matrices(model.params, int8), model.n_head)
+    warm_up(model.dtype, notify, is_int8=True)
+    return type(model)(with_matrices(model.params, int8), model.n_head)
 
 
 def is_int8_copy(draft, target):
-    """Return whether a draft is the copy of a target: the copy shares wpe, but not wte."""
-    params = getattr(draft, "params", None)  # a draft that is not a GPT2 has none
+    """Return whether a draft is the copy of a target: the copy shares all but the matrices."""
+    params = getattr(draft, "params", None)  # a draft of wrappers/ has none
     if params is None:
         return False
-    shares_wpe = params["wpe"] is target.params["wpe"]
-    shares_wte = params["wte"] is target.params["wte"]
-    return shares_wpe and not shares_wte
+    of_target = dict(flatten(target.params))
+    return all(name.endswith(MATRICES) != (weight is of_target.get(name))
+               for name, weight in flatten(params))
 
 
 def build(models: Models, K: GUESSES_OR_AUTO = 5) -> Step:

@@ -13,7 +13,6 @@ guesses are accepted.
 from functools import partial
 from typing import Annotated
 
-from gpt2 import GPT2
 from speculative import Step, draft_and_verify, guess, verify
 from variants.registry import GUESSES, Decoder, Flag, Models, either, whole, wholes
 
@@ -37,10 +36,10 @@ def blocks_kept(n_layer, skip, exit):
 
 
 def with_blocks(model, kept):
-    """Return a GPT2 of these blocks only, which shares the model's weights."""
+    """Return a model of these blocks only, which shares the model's weights."""
     # A new dict of the same arrays: no weight is copied.
     blocks = [model.params["blocks"][i] for i in kept]
-    return GPT2({**model.params, "blocks": blocks}, model.n_head)
+    return type(model)({**model.params, "blocks": blocks}, model.n_head)
 
 
 def build(models: Models,

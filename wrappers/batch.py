@@ -28,9 +28,10 @@ from weakref import WeakKeyDictionary
 from greenlet import getcurrent, greenlet
 
 from gpt2 import GPT2
+from llama import Llama
 from speculative import generate
 from variants.shared.branches import Branches
-from wrappers.batch_gpt2 import BatchGPT2
+from wrappers.batch_gpt2 import BatchGPT2, BatchLlama
 from wrappers.intersection import TokenLevelIntersection
 
 
@@ -94,13 +95,14 @@ class OneByOne:
 def batch_model(model, turn=0):
     """Return a `Shared` model for the steps of all texts.
 
-    The texts share the passes of a GPT2. Any other model reads the texts one by one.
+    The texts share the passes of a GPT2 or a Llama. Any other model reads them one by one.
     """
     # Each text translates its own tokens, so only the draft inside the wrapper is shared.
     if isinstance(model, TokenLevelIntersection):
         return TokenLevelIntersection(batch_model(model.draft, turn), model.common)
-    if isinstance(model, GPT2):
-        return Shared(BatchGPT2(model.params, model.n_head), turn)
+    for kind, batch_kind in ((GPT2, BatchGPT2), (Llama, BatchLlama)):
+        if isinstance(model, kind):
+            return Shared(batch_kind(model.params, model.n_head), turn)
     return Shared(OneByOne(model), turn)
 
 

@@ -13,8 +13,8 @@ Subtle: a text's logits must have the same last bits, whichever texts share its 
 (2) The compiled product (lib/backend/products.py) sums in one order for 1 to MAX_ROWS rows.
 (3) So a pass with the compiled product has at most MAX_ROWS rows, and a text with more new
     tokens, such as a prompt, gets its own pass. No other text can then change the bits.
-(4) The compiled product reads whole vectors of 32 bytes. A model of a different width uses
-    BLAS, so each of its texts gets its own pass.
+(4) The compiled product reads whole vectors of 32 bytes. A model with a matrix of a different
+    width uses BLAS, so each of its texts gets its own pass.
 (5) Without Numba or on a GPU, all texts share a pass, although (1) applies: separate passes
     would be as slow as no batch.
 """
@@ -29,6 +29,7 @@ import numpy as np
 from cache import CachedModel, cached, causal_mask, to_host, unembed, widened
 from gpt2 import GPT2
 from lib.backend.products import MAX_ROWS, has_whole_vectors, one_blas_thread, product_compiler
+from llama import Llama
 
 
 class Part(NamedTuple):
@@ -82,7 +83,7 @@ class BatchReader(CachedModel):
         # order
         logits = {}
         with one_blas_thread():
-            for group in groups(parts, most_rows(self.params["ln_f"]["g"])):
+            for group in groups(parts, most_rows(self.params, self.dtype)):
                 for part, rows in zip(group, self.read_parts(group)):
                     logits[part.text] = rows
         return [logits[part.text] for part in parts]
@@ -140,15 +141,22 @@ class BatchGPT2(BatchReader, GPT2):
     """A GPT2 that reads many texts in one pass."""
 
 
-def most_rows(gains):  # [n_embd]
+class BatchLlama(BatchReader, Llama):
+    """A Llama that reads many texts in one pass."""
+
+
+def most_rows(params, dtype):
     """Return how many rows a pass may have so that a text's bits depend on no other text.
 
     The result is 0 if each text needs its own pass. Without the compiled product it is
     math.inf: all texts share a pass, and their last bits may differ.
     """
-    if not isinstance(gains, np.ndarray) or product_compiler() is None:
+    if not isinstance(params["ln_f"]["g"], np.ndarray) or product_compiler() is None:
         return math.inf
-    return MAX_ROWS if has_whole_vectors(len(gains), gains.dtype) else 0
+    block = params["blocks"][0]
+    widths = {linear["w"].mT.shape[1] for part in (block["attn"], block["mlp"])
+              for linear in (part["c_proj"], part.get("c_fc"), part.get("c_attn")) if linear}
+    return MAX_ROWS if all(has_whole_vectors(n, dtype) for n in widths) else 0
 
 
 def groups(parts, most):

@@ -3,6 +3,7 @@
 huggingface  GPT-2 in Hugging Face's layout
 openai       GPT-2 as OpenAI released it
 hub          a model's folder by its path, or by its name on Hugging Face's hub
+llama        Llama, Mistral, Qwen2, Qwen3 and SmolLM, from a folder or a GGUF file
 gguf         llama.cpp's file, read and written
 weights      the tree of weights: keys, order, checks
 vocabulary   GPT-2's symbols and merges

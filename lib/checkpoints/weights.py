@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lib.backend.arrays import get_backend
+from lib.checkpoints.tensors import checked_array
 
 WeightOf = Callable[..., Any]  # (name, *shape) -> the weight of this name
 # The sizes and the largest of each, far beyond every known model. All weights are listed before
@@ -110,6 +111,39 @@ def random_params(hparams, rng, dtype=np.float32, backend="numpy"):
         mean = 1 if is_gain else 0
         weight[...] = 0.02 * noise + mean
     return cut_params(get_backend(backend).asarray(flat), hparams)
+
+
+class Weights:
+    """Return the weights of a file by transformers' names; know which were never asked for.
+
+    `arrays` has them by the file's names, which `own_name` finds. `change(name, array)` returns
+    an array as the model has it: in its dtype, on its device.
+    """
+
+    def __init__(self, arrays, where, change, own_name=str):
+        self.arrays = arrays
+        self.where = where
+        self.change = change
+        self.own_name = own_name
+        self.unread = set(arrays)
+
+    def __contains__(self, name):
+        return self.own_name(name) in self.arrays
+
+    def __call__(self, name, *shape):
+        """Return a weight; ValueError if it is missing, misshapen or not finite."""
+        own_name = self.own_name(name)
+        array = checked_array(self.arrays, own_name, self.where, *shape)
+        if not np.isfinite(array).all():
+            raise ValueError(f"need finite weights in {self.where}, got NaN or inf in {name}")
+        self.unread.discard(own_name)
+        return self.change(name, array)
+
+    def refuse_unread(self):
+        """Raise ValueError if the file has a further weight, as a different kind of model."""
+        if self.unread:
+            raise ValueError(f"{self.where} has a weight that a model of its kind does not "
+                             f"have: {min(self.unread)!r:.80}")
 
 
 def check_hparams(hparams, path):

@@ -17,6 +17,7 @@ import numpy as np
 
 from cache import CachedModel, cached, check_ids, widened
 from gpt2 import GPT2
+from llama import Llama
 from variants.shared.branches import Branches, Tree, tree_mask
 
 
@@ -90,6 +91,10 @@ class TreeGPT2(TreeReader, GPT2):
     """A GPT2 that reads trees too."""
 
 
+class TreeLlama(TreeReader, Llama):
+    """A Llama that reads trees too."""
+
+
 def check_tree(model, x, tree, n_last):
     """Raise ValueError for a wrong n_last or token, or a path beyond the model's context."""
     n_rows = 1 + len(tree)
@@ -120,8 +125,9 @@ def with_unread(unread, tree):
 def tree_model(model):
     """Return a model of the same weights that reads trees too, and has read nothing.
 
-    The models of wrappers/, which are not GPT2s, read trees already.
+    The models of wrappers/ read trees already.
     """
-    if isinstance(model, GPT2):
-        return TreeGPT2(model.params, model.n_head)
+    for kind, tree_kind in ((GPT2, TreeGPT2), (Llama, TreeLlama)):
+        if isinstance(model, kind):
+            return tree_kind(model.params, model.n_head)
     return model.fresh()
