@@ -15,6 +15,7 @@ A round as data is a dict for JSON. A key whose value is unknown is missing.
 """
 
 import codecs
+import math
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -26,7 +27,7 @@ from lib.terminal import print_safely
 from lib.tokenizer import Tokenizer
 from sampling import residual
 from speculative import Round, Test, verify
-from variants.shared.branches import Tree
+from variants.shared.branches import Tree, row_after
 from wrappers.forced import ForcedRound
 
 N_TOP = 4  # tokens of a row that are stored: on a page, a whole vocabulary is too much
@@ -216,6 +217,25 @@ def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
     every = np.stack([draft, target, np.minimum(draft, target)])  # [3, n_vocab]
     others = np.delete(every, ids, axis=1).sum(axis=1)
     return {"top": top, "others": others.tolist()}
+
+
+def log_probabilities(result: Round, temperature: float) -> list[float | None]:
+    """Return the target's log-probability of each token of a round, after the settings.
+
+    The decoder is exact. None for a probability that is not known: a step of yours may return
+    tokens alone, without rows.
+    """
+    ids, rows = result.ids, result.p_target
+    # The target's rows are one-hot, although some decoders read rows at temperature 1.
+    if temperature == 0:
+        return [0.0] * len(ids)
+    if isinstance(result.guesses, Tree):
+        # Row t is the row after the first t ids: they are a path of the tree.
+        nodes = [result.guesses.find(ids[:t]) for t in range(len(ids))]
+        rows = [row_after(result.p_target, node) for node in nodes]
+    if len(rows) == 0:
+        return [None] * len(ids)
+    return [math.log(row[token]) for row, token in zip(rows, ids)]
 
 
 # ---- a round as a line

@@ -17,6 +17,7 @@ import variants
 from exact.law import expectation, law, text_law, total_variation
 from gpt2 import GPT2
 from lib.checkpoints.weights import random_params
+from run.rounds import log_probabilities
 from sampling import with_sampling
 from speculative import autoregressive_sampling, complete, generate
 from tests import bundled
@@ -167,6 +168,21 @@ def test_a_stop_ends_the_text_where_it_ends_the_targets(name, stop, new_stepper)
     """A stop of two tokens ends a text inside a round, or begins in the round before."""
     new_step = new_stepper(name, forms(name)[0].flags, "two tokens", WARM)
     assert_exact(new_step, "two tokens", WARM, stop=stop)
+
+
+@pytest.mark.parametrize("name, i", ALL, ids=str)
+def test_each_token_has_the_targets_log_probability(name, i, new_stepper):
+    """In chains and in trees; the reference reads the target's rows once more."""
+    sampling = ALL_SETTINGS if fits(name, i, ALL_SETTINGS) else GREEDY
+    new_step = new_stepper(name, forms(name)[i].flags, "dense", sampling)
+    target = warped_target("dense", sampling)
+    for seed in range(20):
+        x = list(X)
+        for result in generate(X, new_step(), 8, np.random.default_rng(seed)):
+            for token, got in zip(
+                    result.ids, log_probabilities(result, sampling["temperature"]), strict=True):
+                assert got == pytest.approx(np.log(target(x, 1)[-1][token]), abs=1e-12)
+                x.append(token)
 
 
 @pytest.mark.parametrize("name", NOT_GREEDY)
