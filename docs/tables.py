@@ -2,7 +2,7 @@
 
     variants, rules, ..            printed on a page from this file of benchmarks/results
     exact.rules, exact.expected    printed on a page by this module
-    costs, memory, K by hand, ..   computed below (COMPUTED), from stored figures or a formula
+    costs, K by hand, ..   computed below (COMPUTED), from stored figures or a formula
     training, heads, ..            written down in benchmarks/results/recorded.json, because no
                                    program here prints them
 """
@@ -17,7 +17,6 @@ from exact.expected import chain_bound, chain_mean
 from lib.checkpoints.huggingface import THEIR_SIZES
 from lib.checkpoints.weights import n_params
 from speculative import guess
-from theory.hardware import GPT2_SIZES
 from theory.speedup import expected_tokens, walltime_improvement
 
 ROOT = Path(__file__).parent.parent
@@ -110,19 +109,6 @@ def speed_ups_of_engines():
             for name, row in rows.items()}
 
 
-def memory_of_drafts():
-    """Return the megabytes of weights, and the kilobytes of a cache per token of context."""
-    # A float has 4 bytes. A layer's cache has a key and a value of n_embd floats per token.
-    weights = {size: 4 * n_params(GPT2_SIZES[size]) for size in ("1558M", "124M")}
-    cache = {size: 4 * 2 * GPT2_SIZES[size]["n_layer"] * GPT2_SIZES[size]["n_embd"]
-             for size in weights}
-    # The int8 copy has a byte instead of four bytes per weight.
-    weights["int8 copy"] = weights["1558M"] / 4
-    cache["int8 copy"] = cache["1558M"]
-    return {name: {"weights, MB": weights[name] / 1e6, "cache, kB": cache[name] / 1e3}
-            for name in ("1558M", "int8 copy", "124M")}
-
-
 def model_sizes():
     """Return the sizes of the bundled models, and their parameters in millions."""
     def sizes_of(name):
@@ -207,7 +193,7 @@ def K_by_hand():
 
 
 COMPUTED = {"costs": pass_costs, "int8 copy": int8_costs,
-            "ends of the scale": speed_ups_of_engines, "memory": memory_of_drafts,
+            "ends of the scale": speed_ups_of_engines,
             "bundled models": model_sizes, "accepted / drafted": reported_acceptance,
             "worked round": worked_round, "bound of a chain": chain_bounds,
             "easy tokens": easy_tokens, "K by hand": K_by_hand}

@@ -29,7 +29,7 @@ EXAMPLES = """examples:
   python main.py --prompts prompts.txt --out texts.jsonl --temperature 1
   python main.py --draft_model_size 124M --target_model_size 1558M --n_tokens_to_generate 40
 
---decoder NAME --help shows the flags of that decoder. Decoders (docs/decoders.md):
+--decoder NAME --help shows the flags of that decoder. Decoders (docs/methods.md):
 """
 SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
 ONE_TEXT = ("prompt", "prompt_file", "show", "trace", "json")  # flags of a single text
