@@ -15,7 +15,7 @@ from typing import Annotated
 
 from gpt2 import GPT2
 from speculative import Step, draft_and_verify, guess, verify
-from variants.registry import GUESSES, Decoder, Flag, Models, either, whole, wholes
+from variants.registry import GUESSES, Decoder, Flag, Models, either, needing, whole, wholes
 
 
 def blocks_kept(n_layer, skip, exit):
@@ -61,4 +61,4 @@ DECODER = Decoder(
     "skip", "Zhang et al. (2023)", "https://arxiv.org/abs/2309.08168",
     idea="drafts with the target itself, without some of its layers",
     family="a cheaper draft, or a K that adapts",
-    guess=guess, test=verify, build=build, needs=("params",))
+    guess=guess, test=verify, build=build, needs=needing("params"))

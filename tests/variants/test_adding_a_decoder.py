@@ -60,7 +60,7 @@ TYPICAL = '''"""Accept a guess if the target's probability of it is at least 0.2
 
 from sampling import sample
 from speculative import draft_and_verify, guess
-from variants.registry import GUESSES, Decoder
+from variants.registry import GUESSES, Decoder, never
 
 
 def verify_typical(guesses, p_draft, p_target, rng):
@@ -75,7 +75,7 @@ def build(models, K: GUESSES = 4):
 
 
 DECODER = Decoder("plain_typical", "", "", idea="", family="a lossy rule", guess=guess,
-                  test=verify_typical, build=build, exact=False)
+                  test=verify_typical, build=build, exact=never, exact_words="no")
 '''
 
 
@@ -101,6 +101,6 @@ def test_a_lossy_decoder_is_named_so_and_has_to_predict_its_distribution(monkeyp
 
 
 def test_a_lossy_decoder_that_says_nothing_is_refused(monkeypatch):
-    name = registered(TYPICAL.replace(", exact=False", ""), monkeypatch)
-    with pytest.raises(AssertionError, match="need exact=False, or the flags"):
+    name = registered(TYPICAL.replace(', exact=never, exact_words="no"', ""), monkeypatch)
+    with pytest.raises(AssertionError, match="need exact=never, or the flags"):
         test_laws.test_an_entry_of_a_lossy_test_says_when_it_is_exact(name)
