@@ -2,12 +2,9 @@
 
     python main.py --K 4 --temperature 0
 
-Each of the four steps has a file:
-
-    run/flags.py      parses the command line
-    run/task.py       loads the models and the prompt that the flags name: a task
-    run/compare.py    runs and times both decoders; the loop is `speculative.generate`
-    run/describe.py   puts the measurements into words
+Four steps are in sight below: parse the flags, load the models, build the decoder's step, and
+generate round by round (`speculative.generate`). run/flags.py parses and run/task.py loads;
+run/compare.py counts what both runs did, and run/describe.py puts the figures into words.
 
 Modules that only some flags need are imported where they are used.
 
@@ -19,17 +16,24 @@ import io
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 
 from lib.terminal import catch_ctrl_c, command, print_safely
 
 if __name__ == "__main__":
     catch_ctrl_c("main.py")  # the imports below take a second
 
-from lib.backend.arrays import gpu_errors_in_one_line
-from run.compare import compare
+import numpy as np
+from tqdm import tqdm
+
+from run.compare import Run, compare
 from run.describe import comparison_in_words
 from run.flags import parse_args, settings_for_json
-from run.task import load_task
+from run.task import Task, compile_products, load_task, timed_rounds, with_costs
+from sampling import HasRandom
+from speculative import Step, generate
+from variants import Models, build, build_plain
+from wrappers.window import windowed
 
 
 @command("main.py")
@@ -39,37 +43,28 @@ def main(argv=None):
     Returns the exit status, where None stands for 0.
     """
     args = parse_args(argv)
-    if args.prompts is None:
-        return continue_prompt(args)
-    from run.prompts import write_records
-    return write_records(args)
+    if args.prompts is not None:
+        from run.prompts import write_records
+        return write_records(args)
+    return continue_prompt(args)
 
 
 def continue_prompt(args: Namespace) -> None:
-    """Load, run and print; then save what --memory and --trace ask for."""
-    rounds: list[dict] = []
+    """Load, run both decoders and print; then save what --memory and --trace ask for."""
     # With --json standard output gets nothing but the JSON.
     stream = sys.stderr if args.json else sys.stdout
-    show_round = None
+    rounds: list[dict] = []
+    on_round = rounds.append if args.trace else None
     if args.show:
         from run.rounds import round_printer
-        show_round = round_printer(stream)
-
-    def on_round(done_round):
-        if show_round:
-            show_round(done_round, is_first=not rounds)
-        rounds.append(done_round)
-
-    watches_rounds = args.show or args.trace
-    with gpu_errors_in_one_line():
-        task = load_task(args)
-        numbers = compare(task, on_round if watches_rounds else None)
-    numbers["settings"] = settings_for_json(args)
+        on_round = round_printer(stream, rounds)
+    task = load_task(args)
+    numbers = both_decoders(task, on_round) | {"settings": settings_for_json(args)}
     if args.show:
         print_safely("", stream)  # an empty line after the rounds
     if path := args.settings.get("memory"):
         from lib.memory import remember
-        remember(path, task.x + numbers[args.decoder]["ids"], task.encoder.n_vocab)
+        remember(path, task.x + numbers[task.decoder]["ids"], task.encoder.n_vocab)
     text = json.dumps(numbers) if args.json else comparison_in_words(numbers, args)
     print_safely(text, sys.stdout)
     if args.trace:
@@ -77,6 +72,59 @@ def continue_prompt(args: Namespace) -> None:
         save_page(args.trace, raced_run(task, numbers, rounds))
         if not args.json:
             print(f"Wrote {args.trace}")
+
+
+def both_decoders(task: Task, on_round: Callable[[dict], None] | None = None) -> dict:
+    """Run the task's decoder and plain decoding after a warm-up; return the measurements."""
+    task, measuring = with_costs(task)
+    # No measured run includes a first call. Two tokens are the fewest with a guess, because
+    # the last token is never guessed.
+    few = task._replace(N=min(task.N, 2))
+    decode(few, decoder_step, has_bar=False)
+    decode(few, plain_step, has_bar=False)
+    compile_products(task.models.target)  # of the other numbers of rows
+    fast = decode(task, decoder_step, on_round)
+    plain = decode(task, plain_step)
+    return compare(task, plain, fast, measuring)
+
+
+def decoder_step(task: Task, models: Models) -> Step:
+    """Return the step of the task's decoder, which writes what a pattern forces at once."""
+    return task.with_forced(build(task.entry, models, task.settings), models)
+
+
+def plain_step(task: Task, models: Models) -> Step:
+    """Return the step of plain decoding."""
+    return build_plain(task.entry, models, task.settings)
+
+
+def decode(task: Task, new_step: Callable[[Task, Models], Step],
+           on_round: Callable[[dict], None] | None = None, has_bar: bool = True) -> Run:
+    """Write one text, from models that have read nothing; return it with its measurements.
+
+    `on_round` receives every round as data (run/rounds.py), and then no terminal shows a bar.
+    """
+    models = task.new_models()
+    step = new_step(task, models)
+    if task.window:
+        step = windowed(step, len(task.x), task.n_ctx)
+    rng: HasRandom = np.random.default_rng(task.seed)
+    if on_round:
+        from run.rounds import watched
+        rng, see = watched(task, models, rng)
+    rounds = []
+    seconds = 0.0
+    # tqdm reads True as "no bar", and None as "a bar on a terminal only".
+    hides_bar = None if has_bar and not on_round else True
+    with tqdm(total=task.n_new, unit="token", leave=False, disable=hides_bar) as bar:
+        for result, seconds in timed_rounds(
+                generate(task.x, step, task.n_new, rng, task.stop)):
+            if on_round:
+                on_round(see(result, seconds))
+            rounds.append(result._replace(p_draft=[], p_target=[]))  # rows are large
+            bar.update(len(result.ids))
+    ids = [token for result in rounds for token in result.ids]
+    return Run(ids, rounds, seconds, models.draft, models.target)
 
 
 if __name__ == "__main__":

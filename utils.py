@@ -15,6 +15,7 @@ lib/checkpoints/ reads the files.
 """
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -75,9 +76,11 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     layout = huggingface if huggingface.is_model(folder) else openai
     if layout is openai:
         openai.fetch_missing(str(model_size), folder)
-    arrays = get_backend(backend)  # the module numpy or cupy
-    products.set_backend(backend)
-    with openai.advice_to_remove(folder):
+    if backend != products.backend:  # one setting of the whole process
+        products.set_backend(backend)
+    arrays = get_backend(backend) if backend == "cupy" else np
+    advice = openai.advice_to_remove(folder) if layout is openai else nullcontext()
+    with advice:
         hparams = layout.read_hparams(folder)
         encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
         flat = layout.load_all_weights(folder, hparams, dtype)  # one flat array

@@ -75,7 +75,7 @@ def figures_at(temperature, rows, args):
     for text, name, flags in rows:
         builders[text] = builder(name, flags, temperature, folder=MODELS_DIR / "tales-large",
                                  costs=costs)
-        are_exact[text] = DECODERS[name].is_exact(flags)
+        are_exact[text] = DECODERS[name].exact(flags)
     results = race(draft, target, builders, texts, args.N, args.repeats)
     return [{"decoder": text, "exact": "yes" if are_exact[text] else "no",
              **row_figures(result, results["plain"], temperature)}

@@ -78,7 +78,8 @@ def methods_table(family=None):
     for name, entry in DECODERS.items():
         if entry.family != (family or ""):  # the papers' own method has no family
             continue
-        needs = ["a draft"] * ("draft" in entry.needs) + ["training"] * ("heads" in entry.needs)
+        all_needs = entry.needs(entry.settings({}))
+        needs = ["a draft"] * ("draft" in all_needs) + ["training"] * ("heads" in all_needs)
         positions = "-"
         if name in raced(0):
             positions = f"{raced(0)[name][0]['rows/pass']:.1f}"
@@ -86,7 +87,8 @@ def methods_table(family=None):
         papers = "; ".join(f"[{paper}]({url})" for paper, url
                            in zip(entry.source.split("; "), entry.url.split()))
         rows.append(f"| {name} | {papers} | {', '.join(needs) or 'the target'} | "
-                    f"{exactness(entry.exact)} | {positions} | {bar(name, 0)} | {bar(name, 1)} |")
+                    f"{exactness(entry.exact_words)} | {positions} | {bar(name, 0)} | "
+                    f"{bar(name, 1)} |")
     return "\n".join(rows)
 
 
@@ -115,16 +117,14 @@ def needed(text):
     """Return which of a draft and heads a row such as "suffix --sure 0" needs."""
     _, name, settings = read_row(text)
     decoder = DECODERS[name]
-    return decoder.needs_with(decoder.settings(settings)) & {"draft", "heads"}
+    return decoder.needs(decoder.settings(settings)) & {"draft", "heads"}
 
 
-def exactness(exact):
-    """Return whether a decoder is exact, or with which flags; only the flags are code."""
-    if isinstance(exact, bool):
-        return "exact" if exact else "no"
+def exactness(words):
+    """Return an entry's `exact_words` with its flags as code."""
     # A flag with its value, such as "--lenience 1", becomes code. It ends before " above",
     # before " below", or at the end.
-    return re.sub("--.*?(?= above| below|$)", r"`\g<0>`", exact)
+    return re.sub("--.*?(?= above| below|$)", r"`\g<0>`", words)
 
 
 def rules_sentence(link):

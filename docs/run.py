@@ -7,9 +7,8 @@ import tempfile
 from pathlib import Path
 
 from docs.pictures.record import ROUND
+from main import both_decoders, decode, decoder_step
 from page.page import raced_run, run_as_data, save_page, stored_run
-from run.compare import compare
-from run.decode import decoded_run
 from run.flags import parse_args, settings_for_json
 from run.task import load_task
 
@@ -37,7 +36,7 @@ def recorded_run():
     args = parse_args(shlex.split(FLAGS))
     task = load_task(args)
     rounds = []
-    decoded_run(task, task.decoder, rounds.append)
+    decode(task, decoder_step, rounds.append)
     # Seconds are removed, because they would differ in each recording.
     for round_data in rounds:
         round_data["seconds"] = {}
@@ -53,7 +52,7 @@ def recorded_race(repeats=REPEATS):
         rounds = []
         task = load_task(args)
         # Every run has the same seed, so only the times differ.
-        numbers = compare(task, rounds.append) | {"settings": settings_for_json(args)}
+        numbers = both_decoders(task, rounds.append) | {"settings": settings_for_json(args)}
         runs.append(raced_run(task, numbers, rounds))
     # The middle one of the sorted runs has the median speed-up.
     by_speedup = sorted(runs, key=lambda run: run["plain"]["speedup"])

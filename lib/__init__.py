@@ -5,6 +5,7 @@ checkpoints  file formats of models and their downloads
 terminal     argparse with errors in one line
 tokenizer    what the programs use of a tokenizer
 markdown     tables
+around       what a wrapper of a model offers
 prefix       how many tokens two texts share from the start
 svg          pictures as text
 pattern      which tokens a regular expression, schema or grammar allows after a text

@@ -11,6 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any, TextIO
 
+from lib.backend.arrays import gpu_error
+
 NUMBERS = {int: "a whole number", float: "a number"}  # in messages
 # Names of one thing, here and in engines and papers: a message names the one that exists.
 SYNONYMS = (("target_model_size", "target", "model"), ("draft_model_size", "draft"),
@@ -23,6 +25,12 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args, **settings):
         super().__init__(*args, allow_abbrev=False, **settings)
+
+    def add_flags(self, title, flags, description=None):
+        """Add a group of flags from {name: its settings}."""
+        group = self.add_argument_group(title, description)
+        for name, settings in flags.items():
+            group.add_argument(f"--{name}", **settings)
 
     def error(self, message):
         """Print one line and exit; argparse would print the usage too."""
@@ -116,8 +124,8 @@ def flags_given(words: Iterable[str]) -> set[str]:
     >>> sorted(flags_given(["--K", "4", "--seed=3", "prompts"]))
     ['K', 'seed']
     """
-    flags = [word.removeprefix("--") for word in words if word.startswith("--")]
-    return {flag.partition("=")[0] for flag in flags}  # "K=4" becomes "K"
+    # "--K=4" becomes "K"
+    return {word[2:].partition("=")[0] for word in words if word.startswith("--")}
 
 
 def open_flag(name: str, path: str, binary_mode: str) -> IO[bytes]:
@@ -168,23 +176,32 @@ def command(program: str, requirements: str = "requirements.txt") -> Callable:
             # The reader has closed the pipe, as `| head -1` does after one line.
             except BrokenPipeError:
                 return 0
-            except ModuleNotFoundError as error:
-                return complain(program, f"the package {error.name} is missing: pip install -r "
-                                f"{requirements}")
-            except OverflowError as error:
-                return complain(program, f"a number is too large: {error}")
-            except MemoryError as error:  # Python's own has no words
-                return complain(program, str(error) or "need more memory than this process can "
-                                "have: choose smaller models, or fewer tokens")
-            except (ValueError, OSError) as error:
-                return complain(program, error)
             except KeyboardInterrupt as error:
                 # 128 + 2, as in shells; 2 is the number of the signal
                 return complain(program, str(error) or "interrupted", 130)
+            except Exception as error:
+                why = why_failed(error, requirements)
+                if not why:
+                    raise
+                return complain(program, why)
 
         return wrapper
 
     return decorate
+
+
+def why_failed(error: Exception, requirements: str) -> str | None:
+    """Return what a user has to know of an error; None for a fault in the program."""
+    if why := gpu_error(error):
+        return why
+    if isinstance(error, ModuleNotFoundError):
+        return f"the package {error.name} is missing: pip install -r {requirements}"
+    if isinstance(error, OverflowError):
+        return f"a number is too large: {error}"
+    if isinstance(error, MemoryError):  # Python's own has no words
+        return str(error) or ("need more memory than this process can have: choose smaller "
+                              "models, or fewer tokens")
+    return str(error) if isinstance(error, ValueError | OSError) else None
 
 
 def catch_ctrl_c(program: str) -> None:

@@ -2,27 +2,27 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from lib.around import Around
 from speculative import Round
 from variants.shared.branches import Tree
 from wrappers.forced import ForcedRound
 
 
-class Timed:
-    """Call a model; record the seconds of each pass and its rows of logits."""
+@dataclass(eq=False)
+class Timed(Around):
+    """Call a model; record the seconds of each pass and its rows of logits.
 
-    def __init__(self, model):
-        self.model = model
-        self.seconds = []
-        self.rows = []
+    Decoders with heads call `hidden` and `logits`, the two halves of a GPT2's pass. For the
+    prompt they call `hidden` alone: this pass has no logits, so 0 rows, and is not among the
+    passes that write the text.
+    """
 
-    def __getattr__(self, name):
-        # Called for names that Timed lacks, such as n_ctx and fresh.
-        if name.startswith("__"):  # copy and pickle ask for these before `model` is set
-            raise AttributeError(name)
-        return getattr(self.model, name)
+    seconds: list[float] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
 
     def __call__(self, ids, n_last=1):
         # A GPU's time counts too: the models return NumPy arrays, so a pass has ended here.
@@ -31,30 +31,6 @@ class Timed:
         self.seconds.append(time.perf_counter() - start)
         self.rows.append(len(logits))
         return logits
-
-    def n_passes(self) -> int:
-        """Return how many passes gave logits."""
-        return sum(n_rows > 0 for n_rows in self.rows)
-
-    def ms(self) -> float | None:
-        """Return the mean milliseconds of a pass that gave logits, or None if there was none.
-
-        The mean is returned because a run takes the mean time of a pass times the number of
-        passes. The median would be smaller: a draft's pass after a target's pass finds the
-        processor's caches cold and is slow.
-        """
-        if self.n_passes() == 0:
-            return None
-        with_logits = [seconds for seconds, n_rows in zip(self.seconds, self.rows) if n_rows]
-        return 1e3 * float(np.mean(with_logits))
-
-
-class TimedStates(Timed):
-    """Also time `hidden` and `logits`, the two halves of a GPT2's pass.
-
-    Decoders with heads call the halves. For the prompt they call `hidden` alone: this pass has
-    no logits, so 0 rows, and is not among the passes that write the text.
-    """
 
     def hidden(self, ids, n_last=1):
         """Time the first half of a pass."""
@@ -72,10 +48,21 @@ class TimedStates(Timed):
         self.rows[-1] = len(logits)
         return logits
 
+    def n_passes(self) -> int:
+        """Return how many passes gave logits."""
+        return sum(n_rows > 0 for n_rows in self.rows)
 
-def timed(model) -> Timed:
-    """Return a model that records its passes, and has all that `model` has."""
-    return TimedStates(model) if hasattr(model, "hidden") else Timed(model)
+    def ms(self) -> float | None:
+        """Return the mean milliseconds of a pass that gave logits, or None if there was none.
+
+        The mean is returned because a run takes the mean time of a pass times the number of
+        passes. The median would be smaller: a draft's pass after a target's pass finds the
+        processor's caches cold and is slow.
+        """
+        if self.n_passes() == 0:
+            return None
+        with_logits = [seconds for seconds, n_rows in zip(self.seconds, self.rows) if n_rows]
+        return 1e3 * float(np.mean(with_logits))
 
 
 def acceptance_figures(rounds: Sequence[Round]) -> dict:

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from measure.clock import spread
 from measure.costs import measure_costs
-from measure.passes import acceptance_figures, timed
+from measure.passes import Timed, acceptance_figures
 from sampling import one_hot_rows, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
@@ -63,7 +63,7 @@ def builder(name, flags, temperature, **known):
         # list.
         if make_draft:
             made = made or make_draft(target)
-            replacement = timed(made.fresh())
+            replacement = Timed(made.fresh())
             replacement.seconds = draft.seconds
             draft = replacement
         models = Models(draft, target, {"temperature": temperature}, **known)
@@ -84,8 +84,8 @@ def costs_at(temperature, draft, target, ids):
 
 def write_text(draft, target, build_step, ids, N, seed, stop=()):
     """Return one text as WrittenText, from models that have read nothing."""
-    draft = timed(draft.fresh())
-    target = timed(target.fresh())
+    draft = Timed(draft.fresh())
+    target = Timed(target.fresh())
     # The step is built before the clock starts, because some decoders read a file of heads.
     step = build_step(draft, target)
     rng = np.random.default_rng(seed)

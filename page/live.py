@@ -18,17 +18,30 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from lib import pattern
+import numpy as np
+
 from lib.backend.arrays import in_one_line
 from lib.checkpoints.files import json_value
+from lib.pattern import KINDS
 from lib.terminal import Parser, command
 from page.page import page_text, run_as_data
-from run.decode import decoded_run, warmed_up, with_costs
-from run.flags import parse_args
+from run.flags import SAMPLING, SEED, TEXT, parse_args
 from run.prompts import grammar_of_line
-from run.task import MAX_PROMPT, Task, draft_of, load_task, with_pattern, with_prompt
+from run.rounds import watched
+from run.task import (
+    MAX_PROMPT,
+    Task,
+    compile_products,
+    load_task,
+    models_of_decoder,
+    timed_rounds,
+    with_costs,
+    with_ids,
+    with_pattern,
+)
 from sampling import check_sampling
-from variants import DECODERS, entry_of
+from speculative import generate
+from variants import DECODERS, build, entry_of
 from variants.registry import whole_from_0
 
 HOST = "127.0.0.1"
@@ -46,14 +59,6 @@ def port(text: str) -> int:
     return value
 
 
-def read_number(text: str) -> float:
-    """Read a number."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"need a number, got {text!r:.80}") from None
-
-
 def plain_text(value: Any) -> str:
     """Return a value that is a text."""
     if not isinstance(value, str):
@@ -61,38 +66,29 @@ def plain_text(value: Any) -> str:
     return value
 
 
-def as_flag(read: Callable[[str], Any]) -> Callable[[Any], Any]:
-    """Return a function that reads a value as if it had been typed as a flag."""
-    return lambda value: read(str(value))
-
-
-# How each value of a request is read. K and patterns stay as they are: `Decoder.settings` reads
-# K, because some decoders have no K, and `grammar_of_line` reads patterns.
-as_it_is = lambda value: value
-READ = {"prompt": plain_text, "decoder": plain_text, "N": as_flag(whole_from_0),
-        "seed": as_flag(whole_from_0), "temperature": as_flag(read_number), "K": as_it_is,
-        **dict.fromkeys(pattern.KINDS, as_it_is)}
-OPTIONAL = {"temperature": 0.0}
+# The parts of a request that every decoder needs, and their readers: those of main.py's flags.
+READ = {"prompt": plain_text, "decoder": plain_text, "N": TEXT["n_tokens_to_generate"]["type"],
+        "seed": SEED["seed"]["type"], "temperature": SAMPLING["temperature"]["type"]}
+PARTS = (*READ, "K", *KINDS)
 
 
 def read_request(asked: Any) -> dict:
-    """Return the values of a request; ValueError that names a missing or wrong one."""
+    """Return the values of READ in a request; ValueError that names a missing or wrong part."""
     if not isinstance(asked, dict):
         raise ValueError(f"need a JSON object, got {asked!r:.80}")
-    values = dict(OPTIONAL)  # a copy: the request's values are added to it
-    for name, value in asked.items():
-        if name not in READ:
+    for name in asked:
+        if name not in PARTS:
             raise ValueError(f"{name!r:.80} is not part of a request: choose from "
-                             f"{', '.join(READ)}")
+                             f"{', '.join(PARTS)}")
+    asked = {"temperature": 0.0} | asked
+    values = {}
+    for name, read in READ.items():
+        if name not in asked:
+            raise ValueError(f"need a request with {name}, got none")
         try:
-            values[name] = READ[name](value)
+            values[name] = read(asked[name])
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    required = READ.keys() - {"K", *pattern.KINDS}  # not every decoder has a K
-    # The message names the first missing value, in the order of READ.
-    for name in READ:
-        if name in required and name not in values:
-            raise ValueError(f"need a request with {name}, got none")
     return values
 
 
@@ -100,44 +96,44 @@ def task_of(task: Task, asked: Any) -> Task:
     """Return the Task that a page asks for; ValueError for a missing or wrong value."""
     values = read_request(asked)
     entry = entry_of(values["decoder"])
-    flags = {"K": values["K"]} if "K" in values else {}
+    settings = entry.settings({"K": asked["K"]} if "K" in asked else {})
     # The page chooses the temperature. The command line chose top_k and the other settings.
-    sampling = {**task.sampling, "temperature": values["temperature"]}
+    sampling = task.models.sampling | {"temperature": values["temperature"]}
     check_sampling(**sampling)
-    task = task._replace(decoder=entry.name, settings=entry.settings(flags), sampling=sampling,
-                         N=values["N"], seed=values["seed"])
+    task = task._replace(entry=entry, settings=settings, N=values["N"], seed=values["seed"])
     # A request without a pattern keeps the pattern of the command line, if there is one.
-    if grammar := grammar_of_line(values):
-        task = with_pattern(task, grammar, values)
-    task = with_prompt(task, values["prompt"])
+    if grammar := grammar_of_line(asked):
+        task = with_pattern(task, grammar, asked)
+    task = with_ids(task, task.encoder.encode(values["prompt"]))
     # The last step, because a draft that is made from the target takes time.
-    loaded = task.new_draft() if task.new_draft else None
-    draft = draft_of(task.entry, task.settings, loaded, task.new_target())
-    return task._replace(new_draft=draft.fresh if draft else None)
+    draft, target = models_of_decoder(entry, settings, task.models.draft, task.models.target)
+    return task._replace(models=task.models._replace(draft=draft, target=target,
+                                                     sampling=sampling))
 
 
 def run_so_far(task: Task, rounds: Sequence[dict] = ()) -> dict:
     """Return the rounds so far as data for the page."""
-    settings = {"decoder": task.decoder, **task.settings, **task.sampling, "seed": task.seed,
-                "n_tokens_to_generate": task.N, **task.pattern_asked}
+    settings = {"decoder": task.decoder, **task.settings, **task.models.sampling,
+                "seed": task.seed, "n_tokens_to_generate": task.N, **task.pattern_asked}
     return run_as_data(task.encoder.decode(task.x), rounds, settings)
 
 
 def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
     """Decode; send each round with the figures so far, and at the end the seconds."""
-    rounds = []
-
-    def on_round(seen):
+    rounds: list[dict] = []
+    seconds = 0.0
+    # Measured for each text whose decoder needs them, because the page chooses the decoder.
+    task, _ = with_costs(task)
+    models = task.new_models()
+    step = task.with_forced(build(task.entry, models, task.settings), models)
+    rng, see = watched(task, models, np.random.default_rng(task.seed))
+    for result, seconds in timed_rounds(generate(task.x, step, task.n_new, rng, task.stop)):
+        seen = see(result, seconds)
         rounds.append(seen)
         so_far = run_so_far(task, rounds)
         so_far["rounds"] = None  # the page has the earlier rounds already
         send({"round": seen, "run": so_far})
-
-    # The server's task has no measured costs. They are measured for each text whose decoder
-    # needs them, because the page chooses the decoder.
-    task, _ = with_costs(task)
-    run = decoded_run(task, task.decoder, on_round)
-    send({"seconds": run.seconds})
+    send({"seconds": seconds})
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -236,7 +232,7 @@ def main(argv=None):
             raise ValueError(f"{flag} is not a flag of page.live: choose it on the page, or "
                              "see --help")
     task = load_task(parse_args(others))
-    warmed_up(task)  # the first text must not wait for Numba
+    compile_products(task.models.target)  # the first text must not wait for Numba
     with ThreadingHTTPServer((HOST, own.port), Handler) as server:
         # http.server makes a new Handler for each connection, which reads the task here.
         server.task = task

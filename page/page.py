@@ -30,7 +30,7 @@ def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict,
     entry = entry or DECODERS[settings["decoder"]]
     return {"prompt": prompt, "settings": settings, "rounds": rounds,
             "summary": run_summary(rounds),
-            "code": source_lines(entry, rounds), "exact": entry.is_exact(settings),
+            "code": source_lines(entry, rounds), "exact": entry.exact(settings),
             "idea": entry.idea, "is_chain": entry.is_chain, "listing": listing_of(entry)}
 
 

@@ -2,16 +2,15 @@
 
 import math
 import platform
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from lib.backend import products
 from lib.backend.int8 import Int8
 from lib.prefix import common_prefix
-from measure.passes import acceptance_figures, quotient
-from run.decode import Run, decoded_run, warmed_up
+from measure.passes import Timed, acceptance_figures, quotient
 from run.task import Task
 from sampling import adjusted_logits
 from speculative import Round
@@ -22,20 +21,27 @@ from wrappers.window import window
 SHORTEST = 8  # tokens of a text that is long enough to measure its speed
 
 
-def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
-    """Run plain decoding and the task's decoder; return all measurements as a dict for JSON.
+class Run(NamedTuple):
+    """Hold one text of a decoder and its measurements."""
 
-    Times are in seconds (_s) or milliseconds (_ms), and None if nothing was measured. The
-    decoder's time includes the measurement of its costs.
+    ids: list[int]  # the new tokens
+    rounds: list[Round]  # without their rows of probabilities, which are large
+    seconds: float
+    draft: Timed | None
+    target: Timed
+
+
+def compare(task: Task, plain: Run, fast: Run, measuring: float = 0.0) -> dict:
+    """Return all measurements of plain decoding and of a decoder, as a dict for JSON.
+
+    Times are in seconds (_s) or milliseconds (_ms), and None if nothing was measured.
+    `measuring` are the seconds in which the decoder's costs were measured.
     """
-    task, measuring = warmed_up(task)
-    plain = decoded_run(task, "autoregressive")
-    fast = decoded_run(task, task.decoder, on_seen)
     # The user waits for the measurement of the costs too.
     fast = fast._replace(seconds=fast.seconds + measuring)
     acceptance = acceptance_figures(fast.rounds)
     # A model of transformers names its library.
-    library = getattr(task.new_target(), "library", None) or products.library_name()
+    library = getattr(task.models.target, "library", None) or products.library_name()
     # Without --window a text ends at n_ctx tokens, so a longer text has moved the window.
     longest_text = len(task.x) + max(len(plain.ids), len(fast.ids))
     numbers = {
@@ -43,7 +49,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "product": library,
         "vocabularies": task.vocabularies,
-        "exact": task.entry.is_exact(task.settings),  # None: not known
+        "exact": task.entry.exact(task.settings),  # None: not known
         "n_ctx": None if task.n_ctx == math.inf else task.n_ctx,  # JSON has no infinity
         "window_moved": longest_text > task.n_ctx,
         "has_chats": getattr(task.encoder, "has_chats", False),
@@ -59,8 +65,8 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     if task.grammar:
         numbers |= pattern_figures(task, fast.ids, fast.rounds)
     # Costs that --costs gave are not measured, so `measuring` is 0 for them.
-    if measuring and task.costs:
-        numbers |= {"measuring_s": measuring, "costs": task.costs._asdict()}
+    if measuring and task.models.costs:
+        numbers |= {"measuring_s": measuring, "costs": task.models.costs._asdict()}
     return numbers
 
 
@@ -150,7 +156,7 @@ def difference_of_texts(task: Task, plain: list[int], fast: list[int]) -> dict:
 
     Returns {} if chance may make the texts differ.
     """
-    if task.sampling["temperature"]:
+    if not task.models.is_greedy:
         # With chance the texts are comparable only if plain decoding draws as the decoder does.
         if task.entry.plain:
             return {"identical": plain == fast}
@@ -165,8 +171,8 @@ def first_difference(task: Task, a: list[int], b: list[int]) -> dict:
     n = common_prefix(a, b)  # index of the first token that differs
     # The target reads the text up to this token; with --window only the end of that text.
     x = window(task.x + a[:n], len(task.x), task.n_ctx)
-    rows = np.asarray(task.new_target()(x), dtype=np.float64)  # [1, n_vocab]
-    penalty = task.sampling.get("repetition_penalty", 1.0)
+    rows = np.asarray(task.models.target(x), dtype=np.float64)  # [1, n_vocab]
+    penalty = task.models.sampling.get("repetition_penalty", 1.0)
     [logits] = adjusted_logits(rows, x, penalty, task.pattern())
     second, best = np.sort(logits)[-2:]
     return {"token": n, "gap_of_the_two_best_logits": float(best - second)}

@@ -27,8 +27,9 @@ from speculative import Step, make_step
 from variants.registry import GUESSES, Decoder, Models
 
 
-def read_entry(path: Path) -> Decoder:
-    """Return the entry of a file. Its name is the file's; whether it is exact is not known."""
+def read_entry(name: str) -> Decoder:
+    """Return the entry of a file, which has the file's name; it is not known to be exact."""
+    path = Path(name)
     rule = in_a_sentence(path, lambda: rule_of(names_in_file(path)))
     if rule.decoder:
         entry = rule.decoder
@@ -43,8 +44,7 @@ def read_entry(path: Path) -> Decoder:
         step = in_a_sentence(path, lambda: entry.build(*models, **settings))
         return lambda x, n_left, rng: in_a_sentence(path, lambda: step(x, n_left, rng))
 
-    return entry._replace(name=str(path), build=build_or_raise,
-                          exact_if=partial(not_known, entry))
+    return entry._replace(name=name, build=build_or_raise, exact=partial(not_known, entry))
 
 
 def not_known(entry: Decoder, settings: dict) -> bool | None:
@@ -53,7 +53,7 @@ def not_known(entry: Decoder, settings: dict) -> bool | None:
     A file that calls its decoder exact has not shown it.
     """
     # A file without a DECODER does not say that it is not exact, so its entry gives None too.
-    return None if entry.is_exact(settings) else False
+    return None if entry.exact(settings) else False
 
 
 def entry_of_functions(rule: FileRule) -> Decoder:

@@ -53,7 +53,6 @@ import numpy as np
 from tqdm import tqdm
 
 from lib import pattern
-from lib.backend.arrays import gpu_errors_in_one_line
 from lib.checkpoints.chat_tokens import NO_TEMPLATE
 from lib.checkpoints.files import file_lock
 from lib.terminal import not_a_choice, open_flag, print_safely
@@ -74,6 +73,7 @@ from run.task import (
 )
 from sampling import check_sampling
 from speculative import Round, Step, is_whole
+from variants import build
 from wrappers.forced import ForcedRound
 
 START = b'{"index": '  # of every record
@@ -181,8 +181,9 @@ def own_fields(given: dict, task: Task) -> dict:
         if name in given:
             fields[field] = whole_entry(name, given[name])
     if "temperature" in given:
-        fields["sampling"] = task.sampling | {"temperature": given["temperature"]}
-        check_sampling(**fields["sampling"])
+        sampling = task.models.sampling | {"temperature": given["temperature"]}
+        check_sampling(**sampling)
+        fields["models"] = task.models._replace(sampling=sampling)
     if "stop" in given:
         names = given["stop"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -247,8 +248,8 @@ def job_of_line(line: bytes, head: dict, task: Task, n_of_id: Counter) -> Job:
     # This raises ValueError if the tokenizer cannot write the line's pattern, or the decoder
     # does not work at the line's temperature.
     own_task = job.task(task)
-    if "sampling" in own:
-        own_task.step(own_task.models())
+    if "models" in own:
+        build(task.entry, own_task.new_models(), task.settings)
     return job
 
 
@@ -298,7 +299,7 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     """
     from wrappers.batch import batch_model, generate_batch  # here: greenlet is optional
 
-    needs = task.entry.needs_with(task.settings)
+    needs = task.entry.needs(task.settings)
     # A pass over several texts returns neither the hidden states that heads read, nor the rows
     # of a tree.
     for need, what in (("heads", "heads"), ("tree", "trees of guesses")):
@@ -307,15 +308,20 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
                              "with --prompts: choose a decoder such as speculative, block or "
                              "lookup")
     # If some texts wait for the draft and some for the target, the model of turn 0 runs first.
-    draft = batch_model(task.new_draft(), turn=0) if task.new_draft else None
-    target = batch_model(task.new_target(), turn=1)
+    draft = task.models.draft and batch_model(task.models.draft, turn=0)
+    target = batch_model(task.models.target, turn=1)
 
     def text_of(bar, job):
         """Return the (x, n_left, rng, new_step, stop) that generate_batch takes."""
         own_task = job.task(task)
         rng = np.random.default_rng(own_task.seed)
-        new_step = lambda: ends_at_dead_end(
-            own_task.step(own_task.with_settings(draft, target)), job, own_task.encoder, bar)
+
+        def new_step():
+            models = own_task.with_settings(draft, target)
+            step = build(own_task.entry, models, own_task.settings)
+            step = own_task.with_forced(step, models)
+            return ends_at_dead_end(step, job, own_task.encoder, bar)
+
         return job.x, job.n_left, rng, new_step, own_task.stop
 
     # new_step=None, because each text brings its own new_step.
@@ -426,7 +432,6 @@ class PromptsReport(NamedTuple):
     n_errors: int  # error records in --out, also of earlier runs
 
 
-@gpu_errors_in_one_line()
 def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
     """Continue every prompt of --prompts into --out; return the PromptsReport."""
     n_of_id = Counter()
@@ -437,9 +442,6 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
         first_line = next(lines)
         lines = chain([first_line], lines)
         task = load_task(args, prompt=".")  # a task needs a prompt; each job has its own
-        if task.needs_costs:
-            raise ValueError(f"--prompts needs --costs with --decoder {task.decoder} and these "
-                             "flags")
         write_texts = new_writer(task, args)
         with opened_alone(args.out) as out, advice_how_to_resume(args):
             # This generator makes a job when one is wanted. It counts ids in `n_of_id`, which

@@ -25,8 +25,10 @@ import numpy as np
 
 from lib.terminal import print_safely
 from lib.tokenizer import Tokenizer
-from sampling import residual
+from run.task import Task
+from sampling import HasRandom, residual
 from speculative import Round, Test, verify
+from variants import Models
 from variants.shared.branches import Tree, row_after
 from wrappers.forced import ForcedRound
 
@@ -36,7 +38,7 @@ N_TOP = 4  # tokens of a row that are stored: on a page, a whole vocabulary is t
 class Recorded:
     """Record the numbers drawn in a round: those of the guess, then those of the test."""
 
-    def __init__(self, rng: np.random.Generator, passes: list):
+    def __init__(self, rng: HasRandom, passes: list):
         self.rng = rng
         self.passes = passes  # one entry for each pass of the target; it grows
         self.drawn: list[tuple[int, float]] = []  # (passes so far, the number)
@@ -58,6 +60,27 @@ class Recorded:
 
 
 # ---- a round as data
+
+def watched(task: Task, models: Models, rng: HasRandom) -> tuple[Recorded, Callable]:
+    """Return a generator that records, and a function (a Round, seconds) -> the round as data.
+
+    The data has "end", the seconds so far, and "n_left", the tokens wanted before the round.
+    """
+    recorded = Recorded(rng, models.target.seconds)
+    clocks = {"target": models.target.seconds}
+    if models.draft:
+        clocks["draft"] = models.draft.seconds
+    see = watcher(task.encoder, recorded, task.entry.test, clocks)
+    n_left = task.n_new
+
+    def see_at(result, seconds):
+        nonlocal n_left
+        seen = see(result) | {"end": seconds, "n_left": n_left}
+        n_left -= len(result.ids)
+        return seen
+
+    return recorded, see_at
+
 
 def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
             clocks: Mapping[str, list]) -> Callable[[Round], dict]:
@@ -288,13 +311,14 @@ def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> boo
             and environ.get("TERM") != "dumb")
 
 
-def round_printer(stream: TextIO) -> Callable[..., None]:
-    """Return a function that prints a round in one line, and the legend above the first."""
+def round_printer(stream: TextIO, rounds: list[dict]) -> Callable[[dict], None]:
+    """Return a function that prints a round, the legend above the first; it fills `rounds`."""
     colour = wants_colour(stream)
 
-    def show_round(done_round, is_first):
-        if is_first:
+    def show_round(done_round):
+        if not rounds:
             print_safely(f"Round by round: {legend(colour)}\n", stream)
+        rounds.append(done_round)
         print_safely(round_as_line(done_round, colour), stream)
 
     return show_round

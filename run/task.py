@@ -1,94 +1,33 @@
-"""Load and check what a run needs, from main.py's flags."""
+"""Load what main.py's flags name, and check that it fits together: a Task."""
 
 import codecs
 import os
 import sys
+import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from lib.backend import products
 from lib.checkpoints import huggingface
 from lib.pattern import KINDS, Pattern
-from lib.terminal import notify, open_flag, try_to_write
+from lib.terminal import (
+    notify,
+    open_flag,
+    try_to_write,
+)
 from lib.tokenizer import Tokenizer
-from speculative import Step
+from measure.passes import Timed
+from speculative import Round, Step
 from utils import find_folder, load_pair, read_encoder, runs_in_transformers
-from variants import DECODERS, Costs, Models, build
-from variants.registry import Decoder, LogitsModel, Target
+from variants import DECODERS, Models
+from variants.registry import Decoder, LogitsModel, Target, missing
 from wrappers.forced import with_forced_runs
+from wrappers.window import window
 
 MAX_PROMPT = 2**22  # bytes; far more than any context holds
-
-
-class Task(NamedTuple):
-    """Hold what a run needs, loaded and checked."""
-
-    encoder: Tokenizer
-    x: list[int]  # the prompt's tokens
-    stop: set[int]
-    # Each call returns a model with an empty cache.
-    new_draft: Callable[[], LogitsModel] | None  # None: the decoder needs no draft
-    new_target: Callable[[], Target]
-    folder: Path  # the target's
-    sampling: dict  # sampling.warp's settings
-    decoder: str
-    settings: dict  # the decoder's own flags
-    N: int
-    seed: int
-    n_ctx: int  # the smaller n_ctx of the two models
-    window: bool  # continue beyond n_ctx, with a window of the text (wrappers/window.py)
-    costs: Costs | None = None  # --costs; None: measured if the decoder needs them
-    vocabularies: str | None = None  # how two vocabularies differ; None: the models have one
-    own: Decoder | None = None  # the entry of --decoder FILE.py
-    grammar: str | None = None  # of the pattern that the new text has to fit
-    pattern_asked: dict = {}  # that pattern as it was asked for, such as {"regex": "a+"}
-
-    @property
-    def entry(self) -> Decoder:
-        """Return the decoder's entry."""
-        return self.own or DECODERS[self.decoder]
-
-    @property
-    def needs_costs(self) -> bool:
-        """Return whether the costs still have to be measured."""
-        return self.costs is None and self.entry.needs_costs(self.settings)
-
-    @property
-    def n_new(self) -> int:
-        """Return how many tokens to write: N, or as many as the context has positions for."""
-        return self.N if self.window else min(self.N, self.n_ctx - len(self.x))
-
-    def models(self) -> Models:
-        """Return fresh models, which have read nothing; they read trees if the decoder does."""
-        draft = self.new_draft() if self.new_draft else None
-        target = self.new_target()
-        # A file of the user's may guess trees, so its models read trees in any case.
-        if self.own or "tree" in self.entry.needs_with(self.settings):
-            from variants.shared.tree_gpt2 import tree_model
-            draft = tree_model(draft) if draft else None
-            target = tree_model(target)
-        return self.with_settings(draft, target)
-
-    def with_settings(self, draft, target) -> Models:
-        """Return these two models with the settings of a new text."""
-        sampling = self.sampling
-        # A pattern is one more setting: which tokens may follow a text.
-        if self.grammar:
-            sampling = {**sampling, "allowed": self.pattern()}
-        return Models(draft, target, sampling, self.folder, self.costs)
-
-    def step(self, models: Models) -> Step:
-        """Return the decoder's step; what a pattern forces is written without a pass."""
-        step = build(self.entry, models, self.settings)
-        if self.grammar:
-            step = with_forced_runs(step, models.sampling["allowed"], self.stop)
-        return step
-
-    def pattern(self) -> Pattern | None:
-        """Return which tokens may follow the prompt and a new text; None without a pattern."""
-        return Pattern(self.grammar, self.encoder, len(self.x)) if self.grammar else None
 
 
 # ---- the prompt
@@ -134,17 +73,64 @@ def utf8_text(data: bytes) -> str:
                          f"{error.start}") from None
 
 
-def with_prompt(task: Task, prompt: str, advice: str = "") -> Task:
-    """Return the task with a prompt, which has tokens and leaves a position for a new one.
+# ---- a task
 
-    `advice` says what helps if the prompt cannot be shortened.
-    """
-    # The checks need the tokens, so they come after the models are loaded.
-    return with_ids(task, task.encoder.encode(prompt), advice)
+class Task(NamedTuple):
+    """Hold what a run needs, loaded and checked."""
+
+    encoder: Tokenizer
+    models: Models  # that the decoder calls; the settings of a text have its pattern too
+    entry: Decoder
+    settings: dict  # the decoder's own flags
+    stop: set[int]
+    N: int
+    seed: int
+    n_ctx: int  # the smaller n_ctx of the two models
+    window: bool = False  # continue beyond n_ctx, with a window of the text
+    x: list[int] = []  # the prompt's tokens
+    vocabularies: str | None = None  # how two vocabularies differ; None: the models have one
+    grammar: str | None = None  # of the pattern that the new text has to fit
+    pattern_asked: dict = {}  # that pattern as it was asked for, such as {"regex": "a+"}
+
+    @property
+    def decoder(self) -> str:
+        """Return the decoder's name."""
+        return self.entry.name
+
+    @property
+    def n_new(self) -> int:
+        """Return how many tokens to write: N, or as many as the context has positions for."""
+        return self.N if self.window else min(self.N, self.n_ctx - len(self.x))
+
+    def new_models(self) -> Models:
+        """Return models that have read nothing, timed, with the settings of a new text."""
+        draft = self.models.draft and Timed(self.models.draft.fresh())
+        return self.with_settings(draft, Timed(self.models.target.fresh()))
+
+    def with_settings(self, draft, target) -> Models:
+        """Return these two models with the settings of a new text."""
+        sampling = self.models.sampling
+        # A pattern is one more setting: which tokens may follow a text.
+        if self.grammar:
+            sampling = {**sampling, "allowed": self.pattern()}
+        return self.models._replace(draft=draft, target=target, sampling=sampling)
+
+    def with_forced(self, step: Step, models: Models) -> Step:
+        """Return the step that writes without a pass what a pattern forces."""
+        if not self.grammar:
+            return step
+        return with_forced_runs(step, models.sampling["allowed"], self.stop)
+
+    def pattern(self) -> Pattern | None:
+        """Return which tokens may follow the prompt and a new text; None without a pattern."""
+        return Pattern(self.grammar, self.encoder, len(self.x)) if self.grammar else None
 
 
 def with_ids(task: Task, x: list[int], advice: str = "") -> Task:
-    """Return the task with the tokens of a prompt; ValueError if there are none or too many."""
+    """Return the task with the tokens of a prompt; ValueError if there are none or too many.
+
+    `advice` says what helps if the prompt cannot be shortened.
+    """
     nonempty(x)
     # The last position is for a new token, unless N is 0.
     longest = task.n_ctx if task.N == 0 else task.n_ctx - 1
@@ -177,55 +163,93 @@ def with_pattern(task: Task, grammar: str, asked: dict | None = None) -> Task:
                          stop={*task.stop, pattern.end_of_text})
 
 
-# ---- the models
+# ---- loaded
 
 def load_task(args: Namespace, prompt: str | None = None) -> Task:
     """Return the Task of the flags, and of their prompt unless one is given."""
     prompt = prompt_of_flags(args) if prompt is None else prompt
-    entry = args.entry
     folder = find_folder(args.target_model_size, args.models_dir)
     check_without_weights(args, folder)
-    draft_size = args.draft_model_size if entry.needs_draft(args.settings) else None
+    draft_size = args.draft_model_size if "draft" in args.needs else None
     draft_folder = find_folder(draft_size or args.target_model_size, args.models_dir)
     check_backend(args, [folder, draft_folder])
     encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
                                        args.dtype, args.backend, args.cut_vocab)
-    draft = draft_of(entry, args.settings, draft, target)
+    # The tokens that both models have, if the draft has a different vocabulary.
+    common = getattr(draft, "common", None)
+    draft, target = models_of_decoder(args.entry, args.settings, draft, target)
     if path := args.settings.get("memory"):
         from lib.memory import read_memory
         # A bad file, or one that cannot be written, is an error before the run.
         try_to_write("memory", Path(path))
         read_memory(path, encoder.n_vocab)
-    # The tokens that both models have, if the draft has a different vocabulary.
-    common = getattr(draft, "common", None)
-    models = [target, draft] if draft else [target]
-    task = Task(encoder=encoder, x=[], stop=stop_tokens(args.stop, encoder),
-                new_draft=draft.fresh if draft else None, new_target=target.fresh,
-                folder=folder, sampling=args.sampling, decoder=args.decoder,
-                settings=args.settings,
+    models = Models(draft, target, args.sampling, folder, args.costs)
+    task = Task(encoder, models, args.entry, args.settings, stop_tokens(args.stop, encoder),
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
-                costs=args.costs, vocabularies=str(common) if common else None,
-                own=None if args.decoder in DECODERS else entry,
-                n_ctx=min(model.n_ctx for model in models))
+                n_ctx=min(draft.n_ctx, target.n_ctx) if draft else target.n_ctx,
+                vocabularies=str(common) if common else None)
     if args.grammar:
         task = with_pattern(task, args.grammar, vars(args))
-    return with_prompt(task, prompt, advice=" or add --window")
+    return with_ids(task, encoder.encode(prompt), advice=" or add --window")
 
 
-def draft_of(entry: Decoder, settings: dict, loaded: LogitsModel | None,
-             target: Target) -> LogitsModel | None:
-    """Return the draft that a decoder calls: made from the target, the loaded one, or none."""
+def models_of_decoder(entry: Decoder, settings: dict, draft: LogitsModel | None,
+                      target: Target) -> tuple[LogitsModel | None, Target]:
+    """Return the models that a decoder calls, made from the loaded ones if need be."""
+    needs = entry.needs(settings)
     if entry.make_draft:  # such as a copy of the target in int8
-        return entry.make_draft(target, notify)
-    return loaded if entry.needs_draft(settings) else None
+        draft = entry.make_draft(target, notify)
+    elif "draft" not in needs:
+        draft = None
+    # A file of the user's may guess trees, so its models read trees in any case.
+    if "tree" in needs or entry.name not in DECODERS:
+        from variants.shared.tree_gpt2 import tree_model
+        draft = draft and tree_model(draft)
+        target = tree_model(target)
+    return draft, target
+
+
+def with_costs(task: Task) -> tuple[Task, float]:
+    """Return the task with the costs that its decoder needs, and the seconds this took."""
+    if task.models.costs or "costs" not in task.entry.needs(task.settings):
+        return task, 0.0
+    from measure.costs import N_ROWS, measure_costs  # few decoders choose by costs
+    compile_products(task.models.target)
+    start = time.perf_counter()
+    models = task.new_models()
+    ids = window(task.x, len(task.x), task.n_ctx)  # the end of a prompt that fills the context
+    costs = measure_costs(models.draft_rows, models.target_rows, ids, min(N_ROWS, task.n_ctx))
+    task = task._replace(models=task.models._replace(costs=costs))
+    return task, time.perf_counter() - start
+
+
+def compile_products(target: Target) -> None:
+    """Compile or load all products, so that no measured run waits for Numba."""
+    # Only a GPT2, which has `params`, uses our products.
+    if hasattr(target, "params"):
+        products.warm_up(target.params["wpe"].dtype, notify)
+
+
+def timed_rounds(rounds: Iterator[Round]) -> Iterator[tuple[Round, float]]:
+    """Yield each round with the seconds so far, which do not count the time between rounds."""
+    seconds = 0.0
+    while True:
+        start = time.perf_counter()
+        result = next(rounds, None)
+        seconds += time.perf_counter() - start
+        if result is None:
+            return
+        yield result, seconds
 
 
 def check_without_weights(args: Namespace, folder: Path) -> None:
     """Raise ValueError for what can be refused before weights are read, which takes long."""
-    # Models of transformers read trees, but lack other things that a decoder may need: heads.
+    # Models of transformers read trees, but lack other things that a decoder may need.
     if runs_in_transformers(folder, args.backend):
-        args.entry.check_needs(args.settings, {"tree"},
-                               f"{folder} is a model of transformers here")
+        lacking = missing(args.needs, Models(None, None, {}))
+        if lacking:
+            raise ValueError(f"--decoder {args.entry.name} needs {lacking}: {folder} is a "
+                             "model of transformers here")
     # Pattern raises ValueError if the tokenizer cannot write the pattern.
     tokenizer = tokenizer_of_folder(folder, args) if args.grammar else None
     if tokenizer:
@@ -234,9 +258,11 @@ def check_without_weights(args: Namespace, folder: Path) -> None:
 
 def check_backend(args: Namespace, folders: list[Path]) -> None:
     """Note in `args` if transformers runs all models; ValueError if a given one runs none."""
-    if args.backend == "transformers" or not all(
-            runs_in_transformers(folder, args.backend) for folder in folders):
+    if args.backend == "transformers":
         return
+    for folder in folders:
+        if not runs_in_transformers(folder, args.backend):
+            return
     if "backend" in args.given:
         raise ValueError(f"--backend {args.backend} does not apply to {folders[0]}, because "
                          "transformers runs this model: leave out --backend")

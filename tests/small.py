@@ -18,7 +18,7 @@ from sampling import residual
 from speculative import generate, make_step
 from tests.toys import context_free, path_by_path
 from variants import DECODERS, Models, build
-from variants.registry import Costs
+from variants.registry import Costs, never
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree
 from variants.shared.eagle_head import build_head
@@ -259,15 +259,20 @@ LOSSY = {
 }
 
 
+def needs(name):
+    """Return what a decoder needs with its defaults."""
+    return DECODERS[name].needs(DECODERS[name].settings({}))
+
+
 def can_be_exact(name):
     """Return whether a decoder has the target's distribution, at least with some flags."""
-    return DECODERS[name].exact is not False
+    return DECODERS[name].exact is not never
 
 
 def is_lossy(name):
     """Return whether a decoder has to be in LOSSY; a greedy one has no distribution."""
     entry = DECODERS[name]
-    return (entry.family == "a lossy rule" or entry.exact is False) and not entry.greedy
+    return (entry.family == "a lossy rule" or entry.exact is never) and not entry.greedy
 
 
 def deviation(name):

@@ -13,22 +13,21 @@ import numpy as np
 import pytest
 from pytest import approx
 
+import main
 import measure.costs
 import measure.passes
-import run.compare
-import run.decode
+import run.task
 from lib.prefix import common_prefix
 from measure.costs import SECONDS, measure_costs
-from measure.passes import acceptance_figures, timed
-from run.compare import compare, difference_of_texts, first_difference, pass_figures
-from run.decode import Run
+from measure.passes import Timed, acceptance_figures
+from run.compare import Run, difference_of_texts, first_difference, pass_figures
 from run.describe import comparison_in_words, judge_command, next_step, table_lines
 from run.flags import parse_args
 from run.task import Task, load_task
 from speculative import Round, generate, make_step
 from tests.toys import context_free
 from utils import MODELS_DIR
-from variants import DECODERS
+from variants import DECODERS, Models
 from variants.big_little import big_little_verify, write_while_confident
 from variants.shared.branches import tree_of_paths
 from wrappers.forced import ForcedRound
@@ -85,19 +84,18 @@ class Counting:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    for module in (measure.passes, run.decode):
+    for module in (measure.passes, run.task):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
 
 def run_figures(clock, decoder="speculative", N=99, stop=(), x=(2,), on_seen=None, **flags):
     """Return the figures of a run of the two models above."""
-    encoder = SimpleNamespace(decode=str, decode_bytes=bytes)
-    return compare(Task(
-        encoder=encoder, x=list(x), stop=set(stop), folder=None, seed=0,
-        new_draft=lambda: Counting(clock, True), new_target=lambda: Counting(clock, False),
-        sampling={"temperature": 0.0}, decoder=decoder, N=N,
-        settings=DECODERS[decoder].settings(dict(flags)), n_ctx=1024, window=False), on_seen)
+    entry = DECODERS[decoder]
+    models = Models(Counting(clock, True), Counting(clock, False), {"temperature": 0.0})
+    return main.both_decoders(
+        Task(SimpleNamespace(decode=str, decode_bytes=bytes), models, entry,
+             entry.settings(flags), set(stop), N=N, seed=0, n_ctx=1024, x=list(x)), on_seen)
 
 
 def assert_figures(figures, **by_hand):
@@ -212,7 +210,7 @@ def test_equal_rounds_have_equal_figures_whatever_tested_them(clock, decoder):
 
 
 def test_a_pass_that_only_reads_states_is_counted_apart(clock):
-    target = timed(Counting(clock, is_draft=False))
+    target = Timed(Counting(clock, is_draft=False))
     target.hidden([1, 2, 3, 4], 4)  # 10 seconds, and no logits
     target([1, 2, 3, 4, 5], 2)  # 10 + 2
     target([1, 2, 3, 4, 5, 6, 7], 3)  # 10 + 3
@@ -221,8 +219,8 @@ def test_a_pass_that_only_reads_states_is_counted_apart(clock):
 
 
 def test_the_prompt_that_eagles_head_reads_is_not_a_pass_of_many_rows():
-    got = compare(loaded_task("--decoder", "eagle", "--prompt", "One day a merchant " * 20,
-                              "--n_tokens_to_generate", 12))
+    got = main.both_decoders(loaded_task(
+        "--decoder", "eagle", "--prompt", "One day a merchant " * 20, "--n_tokens_to_generate", 12))
     assert got["reading_passes"] == 1 and got["rows_per_target_pass"] <= 5
     assert got["target_passes"] == sum(got["rounds_by_accepted"])
     assert got["tokens_per_target_pass"] == 12 / got["target_passes"]
@@ -255,15 +253,15 @@ def test_only_the_papers_decoder_has_a_prediction(clock):
     ((100, 50.0), (7, 7.0), None, "--trace"), ((7, 50.0), (100, 7.0), None, "--trace")])
 def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
         clock, monkeypatch, plain, fast, speedup, advice):
-    def made_run(task, decoder, on_seen=None):
-        n_tokens, seconds = plain if decoder == "autoregressive" else fast
+    def made_run(task, new_step, on_round=None, has_bar=True):
+        n_tokens, seconds = plain if new_step is main.plain_step else fast
         rounds = [Round([1], [1], None, None, 0)] * n_tokens
-        draft, target = (timed(Counting(clock, is_draft)) for is_draft in (True, False))
+        draft, target = (Timed(Counting(clock, is_draft)) for is_draft in (True, False))
         draft([1])
         target([1])
         return Run([1] * n_tokens, rounds, seconds, draft, target)
 
-    monkeypatch.setattr(run.compare, "decoded_run", made_run)
+    monkeypatch.setattr(main, "decode", made_run)
     got = run_figures(clock)
     printed = comparison_in_words(got, parse_args([]))
     assert f"\nTry: {advice}" in printed
@@ -372,24 +370,27 @@ def test_the_seconds_of_measuring_are_counted_and_shown(clock, monkeypatch):
 def test_costs_that_are_given_are_not_measured_and_equal_seeds_give_equal_texts():
     flags = ("--K", "auto", "--costs", "0.1,1,1.1,1.2,1.3", "--temperature", 1,
              "--n_tokens_to_generate", 20)
-    one, other = (compare(loaded_task(*flags)) for _ in range(2))
+    one, other = (main.both_decoders(loaded_task(*flags)) for _ in range(2))
     assert "measuring_s" not in one and one["speculative"]["ids"] == other["speculative"]["ids"]
 
 
 # ---- where two greedy texts part
 
+def task_of_target(x, **sampling):
+    """Return a greedy task of the target alone."""
+    models = Models(None, Counting(Clock(), False), {"temperature": 0.0, **sampling})
+    return Task(None, models, DECODERS["speculative"], {}, set(), N=9, seed=0, n_ctx=99, x=x)
+
+
 def test_the_first_difference_is_between_the_logits_that_greedy_decoding_compared():
-    task = Task(*[None] * 13)._replace(
-        x=[2, 4], n_ctx=99, sampling={"temperature": 0.0, "repetition_penalty": 1.6},
-        new_target=lambda: Counting(Clock(), False))
+    task = task_of_target([2, 4], repetition_penalty=1.6)
     # after 3 comes 4, which was there before, by 40 / 1.6 = 25, and 8 by 20
     got = first_difference(task, [3, 4], [3, 8])
     assert got == {"token": 1, "gap_of_the_two_best_logits": 5.0}
 
 
 def test_a_text_that_ends_earlier_than_the_other_is_not_identical():
-    task = Task(*[None] * 13)._replace(x=[2], n_ctx=99, sampling={"temperature": 0.0},
-                                       new_target=lambda: Counting(Clock(), False))
+    task = task_of_target([2])
     ends_at_1 = {"identical": False,
                  "first_difference": {"token": 1, "gap_of_the_two_best_logits": 20.0}}
     assert difference_of_texts(task, [3, 4], [3]) == ends_at_1
@@ -410,7 +411,7 @@ def test_weights_that_are_the_same_are_read_and_kept_once(tmp_path):
     for draft in ("tales-small", "link"):
         task = loaded_task("--models_dir", tmp_path, "--draft_model_size", draft,
                            "--target_model_size", "tales-small")
-        draft, target = task.new_draft(), task.new_target()
+        draft, target, *_ = task.models
         assert draft.params is target.params
         assert draft is not target and draft.cache is not target.cache
 
@@ -430,7 +431,7 @@ def test_the_seconds_in_which_rounds_are_shown_are_no_part_of_the_run(clock):
 
 
 def test_a_forced_round_is_no_pass_of_a_run(clock):
-    target = timed(Counting(clock, is_draft=False))
+    target = Timed(Counting(clock, is_draft=False))
     target([1])
     rounds = [ForcedRound([2, 3], [2], None, None, 1), Round([4], [], None, None, 0)]
     run = Run([2, 3, 4], rounds, 1.0, None, target)

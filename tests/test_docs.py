@@ -129,7 +129,7 @@ def test_the_tests_that_the_pages_name_exist():
 
 def test_only_flags_and_their_values_are_shown_as_code():
     for entry in DECODERS.values():
-        for shown in SPAN.findall(exactness(entry.exact)):
+        for shown in SPAN.findall(exactness(entry.exact_words)):
             assert re.fullmatch(r"`(--\w+( [\w.]+)?)( --\w+( [\w.]+)?)*`", shown), shown
     assert exactness("with --fallback above 1") == "with `--fallback` above 1"
     assert exactness("with --selection 1 --minimum 1") == "with `--selection 1 --minimum 1`"

@@ -42,7 +42,7 @@ def test_a_default_run_loads_the_decoder_that_it_uses_and_what_its_flags_need():
         "variants.registry", "variants.speculative", "variants.shared",
         "variants.shared.acceptance", "variants.shared.branches",
         "wrappers.forced", "wrappers.window",
-        "measure.passes", "run.compare", "run.decode", "run.describe", "run.flags", "run.task"}
+        "measure.passes", "run.compare", "run.describe", "run.flags", "run.task"}
 
 
 def test_a_verifier_is_judged_with_numpy_alone():

@@ -32,12 +32,14 @@ from tests.small import (
     is_lossy,
     models_of,
     n_rejected,
+    needs,
     sampling_of,
     stepper,
 )
 from tests.toys import PAIRS, Automaton, mapped, toy
 from utils import MODELS_DIR
 from variants import DECODERS, Models, build, tree
+from variants.registry import always, never
 from variants.shared.branches import Tree
 from variants.shared.tree_gpt2 import TreeGPT2
 from wrappers.batch import Shared, generate_batch
@@ -57,11 +59,11 @@ SINGLE_SETTINGS = [WARM, dict(temperature=0.4), *WARM_SETTINGS[1:],
 EXACT = [name for name in DECODERS if can_be_exact(name)]
 ALL = [(name, i) for name in EXACT for i in range(len(forms(name)))]
 NOT_GREEDY = [name for name in EXACT if not DECODERS[name].greedy]
-ACCEPT_EQUALS = [name for name in EXACT if "draft" in DECODERS[name].needs
+ACCEPT_EQUALS = [name for name in EXACT if "draft" in needs(name)
                  and forms(name)[0].equal is not None]
 # Decoders with one test, such as verify, differ in their guesses only.
 OF_EACH_TEST = {DECODERS[name].test: name for name in reversed(EXACT)}.values()
-NO_HEADS = [name for name in DECODERS if "heads" not in DECODERS[name].needs]
+NO_HEADS = [name for name in DECODERS if "heads" not in needs(name)]
 
 
 def sharp(row):
@@ -222,7 +224,7 @@ def test_a_decoder_that_is_not_exact_is_seen():
 def test_a_lossy_decoder_deviates_as_its_formula_says(name):
     flags, formula = deviation(name)
     entry = DECODERS[name]
-    assert not entry.is_exact(entry.settings(flags))
+    assert not entry.exact(entry.settings(flags))
     new_step = stepper(name, flags, PAIRS["dense"], WARM)
     distances = []
     for x in ([0, 1, 0], [1], [2, 2]):
@@ -267,7 +269,7 @@ def test_every_decoder_has_small_flags(monkeypatch):
     for name, entry in DECODERS.items():
         for form in forms(name):
             if can_be_exact(name):
-                assert entry.is_exact(entry.settings(form.flags)), name
+                assert entry.exact(entry.settings(form.flags)), name
     monkeypatch.setitem(sys.modules, "variants.new", tree)
     monkeypatch.setattr(variants, "FILES", (*variants.FILES, "new"))
     with pytest.raises(AssertionError, match="need small flags for new: add a Form"):
@@ -278,10 +280,12 @@ def test_every_decoder_has_small_flags(monkeypatch):
 def test_an_entry_of_a_lossy_test_says_when_it_is_exact(name):
     entry = DECODERS[name]
     if entry.family == "a lossy rule":
-        assert entry.exact is not True, (
-            "need exact=False, or the flags with which it is exact, in the entry")
-    # `exact` is True, False or a condition in words, which `exact_if` tests
-    assert (entry.exact_if is not None) == isinstance(entry.exact, str)
+        assert entry.exact is not always, (
+            "need exact=never, or the flags with which it is exact, in the entry")
+    # the words are a condition if, and only if, the flags decide
+    words = {always: "exact", never: "no"}
+    assert entry.exact_words == words.get(entry.exact, entry.exact_words)
+    assert (entry.exact in words) == (entry.exact_words in words.values())
 
 
 # ---- how many tokens, in how many passes
@@ -311,9 +315,9 @@ def test_a_round_is_one_target_pass_and_only_decoders_with_a_draft_call_it(name,
     models = models_of(PAIRS["dense"], sampling_of(name), heads(3, 3))
     step = build(name, models, forms(name)[0].equal or {})
     rounds = list(generate([0, 1, 2, 1, 0, 0, 1], step, 20, np.random.default_rng(0)))
-    n_extra = "heads" in DECODERS[name].needs  # heads need a state before the first round
+    n_extra = "heads" in needs(name)  # heads need a state before the first round
     assert len(models.target.asked) == len(rounds) + n_extra
-    assert (len(models.draft.asked) > len(rounds) / 2) == ("draft" in DECODERS[name].needs)
+    assert (len(models.draft.asked) > len(rounds) / 2) == ("draft" in needs(name))
 
 
 # ---- the same text again: seeds, caches, batches, the bundled pair

@@ -68,7 +68,9 @@ def test_a_rule_of_a_file_writes_the_greedy_text(file, text):
 
 
 def test_a_file_that_says_that_it_is_not_exact_is_believed(file):
-    text = "from variants.block import DECODER\nDECODER = DECODER._replace(exact=False)"
+    text = """from variants.block import DECODER
+from variants.registry import never
+DECODER = DECODER._replace(exact=never)"""
     _, out, _ = run_main("--decoder", file(text), *SHORT)
     assert "This method is not exact" in out and "exact.judge" not in out
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import main
 from exact.law import text_law
 from lib.pattern import Pattern, grammar_of, library, tokenizer_of
-from run.decode import decoded_run, with_costs
+from main import decode, decoder_step
 from run.flags import parse_args
-from run.task import load_task, with_pattern
+from run.task import load_task, with_costs, with_pattern
 from sampling import warp, with_sampling
 from tests.bundled import encoder
 from tests.commands import refusal, run_main
@@ -176,7 +176,7 @@ def written_after(prompt, text):
 def written_text(*flags):
     """Return what a run of the bundled pair writes, and the run."""
     task, _ = with_costs(load_task(parse_args(["--prompt", BEGINNING, *flags])))
-    run = decoded_run(task, task.decoder)
+    run = decode(task, decoder_step)
     ids = run.ids[:-1] if run.ids[-1] == task.encoder.end_of_text else run.ids
     return task.encoder.decode(ids), run
 
@@ -310,7 +310,7 @@ def test_a_line_has_its_own_pattern_and_the_text_that_it_has_alone(tmp_path, tem
             [kind] = kinds
             text = json.dumps(SCHEMA) if kind == "json_schema" else line[kind]
             task = with_pattern(task, grammar_of(kind, text))
-        alone = decoded_run(task._replace(seed=record["seed"]), task.decoder)
+        alone = decode(task._replace(seed=record["seed"]), decoder_step)
         assert record["ids"] == alone.ids
     texts = [written_after(BEGINNING, record["text"]) for record in records]
     assert re.fullmatch(SEVEN, texts[0]) and texts[2] == " and then."

@@ -223,18 +223,17 @@ def test_NumPy_multiplies_without_a_working_Numba_and_Numba_without_a_cache(befo
 FIRST_RUN = """
 import sys
 import main
-from run import compare
 from numba.core import event
 
-def counted(task, *args):
+def counted(task, *args, **settings):
     with event.install_recorder("numba:compiler_lock") as recorder:  # to compile and to load
-        run = decoded_run(task, *args)
+        run = decode(task, *args, **settings)
     if task.n_new > 2:  # not the warm-up
         print(f"compiled: {len(recorder.buffer)} for {len(run.ids)} tokens")
     return run
 
-decoded_run = compare.decoded_run
-compare.decoded_run = counted
+decode = main.decode
+main.decode = counted
 main.main(sys.argv[1:])
 """
 

@@ -54,8 +54,8 @@ def test_a_command_that_cannot_be_is_one_line(folder, monkeypatch, command, flag
     program = command
     if command == "benchmarks" and "NAME" not in words:
         program = f"benchmarks {flags[0]}"
-    program = "main.py" if "--rows" in flags else program
-    assert words in why and why.startswith(f"{program}: ")
+    programs = (f"{program}: ", "main.py: ") if "--rows" in flags else f"{program}: "
+    assert words in why and why.startswith(programs)
     assert sorted(os.listdir()) == before and Path("prompts").read_bytes() == FILES["prompts"]
 
 

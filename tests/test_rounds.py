@@ -13,13 +13,13 @@ import pytest
 
 from encoder import Encoder, byte_characters
 from lib.terminal import check_page_path
+from main import decode, decoder_step
 from measure.passes import Timed
 from page import page
 from page.page import stored_run
 from run import rounds as watch
-from run.decode import decoded_run, with_costs
 from run.flags import parse_args, settings_for_json
-from run.task import load_task
+from run.task import load_task, models_of_decoder, with_costs
 from sampling import residual, sample
 from speculative import Round, complete, draft_and_verify, generate, verify
 from tests.commands import json_of_run, run_main
@@ -71,10 +71,13 @@ def decoded_page_run(name, temperature="1"):
     """Return a run of the bundled pair as its page holds it."""
     args = parse_args(["--decoder", name, "--temperature", temperature,
                        "--n_tokens_to_generate", "20"])
+    models = bundled_task().models._replace(sampling=args.sampling)
+    draft, target = models_of_decoder(args.entry, args.settings, *models[:2])
     task, _ = with_costs(bundled_task()._replace(
-        decoder=name, settings=args.settings, sampling=args.sampling, N=20))
+        models=models._replace(draft=draft, target=target), entry=args.entry,
+        settings=args.settings, N=20))
     seen = []
-    decoded_run(task, name, seen.append)
+    decode(task, decoder_step, seen.append)
     run = page.run_as_data("Hi", seen, settings_for_json(args))
     return json.loads(json.dumps(run, allow_nan=False))
 
@@ -171,8 +174,8 @@ def test_of_every_decoder_what_is_shown_is_known(name, temperature):
     for function, place in ((guess, run["code"]["guess"]), (test, run["code"]["test"])):
         assert f"def {function.__name__}(" in place["text"]
         assert file_text(place["file"]).split("\n")[place["line"] - 1] == place["text"]
-    assert run["exact"] == entry.is_exact(run["settings"])
-    assert ("draft_model_size" in run["settings"]) == ("draft" in entry.needs)
+    assert run["exact"] == entry.exact(run["settings"])
+    assert ("draft_model_size" in run["settings"]) == ("draft" in entry.needs(run["settings"]))
     n_tested = n_accepted = 0
     for result in run["rounds"]:
         *accepted, _ = (token["id"] for token in result["ids"])

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from run.decode import decoded_run
+from main import decode, decoder_step
 from run.flags import parse_args
 from run.task import load_task
 from tests.pages import file_text
@@ -24,4 +24,4 @@ def test_a_seed_gives_the_recorded_text(flags):
     _, decoder, *_ = words = flags.split()
     temperature = "0" if DECODERS[decoder].greedy else "1"
     task = load_task(parse_args([*words, *FLAGS, temperature, "--prompt", PROMPT]))
-    assert decoded_run(task, decoder).ids[:20] == TEXTS[flags]
+    assert decode(task, decoder_step).ids[:20] == TEXTS[flags]

@@ -51,7 +51,8 @@ def load_once(words: tuple[str, ...]) -> Task:
 def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     """Return the rounds of a job's text."""
     task = job.task(load_once(words))
-    step = task.step(task.models())
+    models = task.new_models()
+    step = task.with_forced(build(task.entry, models, task.settings), models)
     # The seed depends on the line or on its position, and not on the worker.
     rng = np.random.default_rng(task.seed)
     rounds = generate([*job.x], step, job.n_left, rng, task.stop)
@@ -67,7 +68,7 @@ def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int
                          "a time")
     # Before --out is opened, `build` refuses flags that do not fit, and a client refuses a
     # scheduler that does not answer.
-    build(task.entry, task.models(), task.settings)
+    build(task.entry, task.new_models(), task.settings)
     if scheduler:
         new_client(scheduler, n_workers).close()
 

@@ -33,7 +33,6 @@ import numpy as np
 from tqdm import tqdm
 
 from lib.backend import products
-from lib.backend.arrays import gpu_errors_in_one_line
 from lib.terminal import notify
 from lib.tokenizer import Tokenizer
 from measure import command
@@ -55,7 +54,7 @@ from measure.race import (
     seconds_per_token,
     text_figures_of_runs,
 )
-from run.flags import add_backend_flag, add_folder_flags, decoder_name, entry_of_flag
+from run.flags import LOADING, entry_of_flag
 from run.prompts import opened_prompts, prompt_lines, prompt_of_line, text_and_ids
 from run.task import check_backend, nonempty
 from sampling import check_sampling, with_sampling
@@ -63,7 +62,7 @@ from theory.hardware import GPT2_SIZES
 from tools.report import ASSUMED, draw_answer, paragraphs, picture_path
 from utils import find_folder, load_pair
 from variants import DECODERS
-from variants.registry import Costs, Models, Target
+from variants.registry import Costs, Models, Target, missing
 from variants.shared.tree_gpt2 import tree_model
 
 MOST_GUESSES = N_ROWS - 1  # the largest K that is predicted: its pass is the longest measured
@@ -161,7 +160,6 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
 
 # ---- measuring
 
-@gpu_errors_in_one_line()
 def all_figures(args: Namespace) -> dict:
     """Return all figures: a case per temperature; with --random, costs and predictions."""
     check_temperatures(args.temperature)
@@ -198,17 +196,16 @@ def all_figures(args: Namespace) -> dict:
 
 def other_decoders(args: Namespace, draft: Target | None, target: Target) -> dict[str, tuple]:
     """Return {name: (decoder, its flags)} of the race, without rounds of K guesses."""
-    offered = Models(draft, target, {}).offered
+    models = Models(draft, target, {})
     decoders: dict[str, tuple] = {}
     for name, flags in (WITH_DRAFT if draft else WITHOUT_DRAFT).items():
         entry = DECODERS[name]
-        needs = entry.needs_with(entry.settings(flags)) - {"draft", "costs"}
-        if needs <= offered:
+        if not missing(entry.needs(entry.settings(flags)), models):
             words = "".join(f" --{flag} {value}" for flag, value in flags.items())
             decoders[f"--decoder {name}{words}"] = (name, flags)
     if args.decoder:
         entry = entry_of_flag(args.decoder)
-        if entry.needs_draft(entry.settings({})) and not draft:
+        if "draft" in entry.needs(entry.settings({})) and not draft:
             raise ValueError(f"--decoder {args.decoder} needs a draft: choose --draft MODEL")
         decoders[f"--decoder {args.decoder}"] = (entry, {})
     return decoders
@@ -295,8 +292,8 @@ def main(argv=None):
     add("--draft", "--draft_model_size", metavar="MODEL", help="a smaller model, or none: race "
         "decoders without a draft (default: tales-small for tales-large, 124M for larger "
         "released sizes, otherwise none)")
-    add_folder_flags(add)
-    add_backend_flag(add)
+    for name, settings in LOADING.items():
+        add(f"--{name}", **settings)
     add("--random", action="store_true", help="use random weights of a released size (no "
         f"download) and predict speed-ups for acceptance rates {ASSUMED[0]} to {ASSUMED[-1]}")
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T",
@@ -304,11 +301,13 @@ def main(argv=None):
     add("--prompts", type=Path, metavar="FILE",
         help="one prompt or JSON object per line, as in main.py (default: six built-in "
         "prompts)")
-    add("--decoder", type=decoder_name, metavar="NAME",
+    add("--decoder", metavar="NAME",
         help="also race this decoder: a name from main.py, or FILE.py with your own rule")
     add("--plot", type=picture_path, metavar="FILE", help="also draw the measured speed-ups: a "
         "name that ends in .png or .svg")
     args = command.parse(parser, argv)
+    if args.decoder:
+        entry_of_flag(args.decoder)  # a name that is not one is an error before measuring
     if args.draft is None:
         args.draft = default_draft(args.target)
     elif args.draft == "none":

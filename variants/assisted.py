@@ -15,7 +15,7 @@ from typing import Annotated
 
 from sampling import one_hot_rows, sample
 from speculative import Step, speculative_step, verify
-from variants.registry import Decoder, Flag, Models, whole
+from variants.registry import Decoder, Flag, Models, number, whole
 
 
 def greedy_row(row):  # [n_vocab] -> [n_vocab]
@@ -45,7 +45,7 @@ def build(models: Models,
           schedule: Annotated[str, Flag(str, "constant: always --K; heuristic: "
               "K + 2 if all guesses of a round were accepted, otherwise K - 1",
               ("constant", "heuristic"))] = "constant",
-          confidence: Annotated[float, Flag(float, "stop guessing after a guess whose "
+          confidence: Annotated[float, Flag(number, "stop guessing after a guess whose "
               "draft probability is below this")] = 0.4) -> Step:
     """Return the step of one text, which keeps K between its rounds."""
     target = models.target_rows

@@ -19,7 +19,7 @@ from typing import Annotated
 import numpy as np
 
 from speculative import Step, make_step
-from variants.registry import Decoder, Flag, Models, whole
+from variants.registry import Decoder, Flag, Models, number, whole
 
 
 def write_while_confident(x, k, rng, small, fallback):
@@ -65,9 +65,9 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
 def build(models: Models,
           run: Annotated[int, Flag(whole, "largest number of tokens that the small model "
               "writes in a row")] = 10,
-          fallback: Annotated[float, Flag(float, "the small model stops if its most "
+          fallback: Annotated[float, Flag(number, "the small model stops if its most "
               "probable token has a probability below this")] = 0.6,
-          rollback: Annotated[float, Flag(float, "the large model rejects a token "
+          rollback: Annotated[float, Flag(number, "the large model rejects a token "
               "whose distance, in nats, is above this")] = 5.0) -> Step:
     """Return the step. Both thresholds compare probabilities at temperature 1."""
     small = models.warm.draft_rows  # warm: at temperature 0 every row would be one-hot
@@ -81,4 +81,4 @@ DECODER = Decoder(
     idea="the draft generates while it is confident; the target corrects it",
     family="a lossy rule",
     guess=write_while_confident, test=big_little_verify, build=build, greedy=True,
-    exact="with --fallback above 1", exact_if=lambda settings: settings["fallback"] > 1)
+    exact_words="with --fallback above 1", exact=lambda settings: settings["fallback"] > 1)

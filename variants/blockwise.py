@@ -19,7 +19,7 @@ from typing import Annotated
 
 from speculative import Step
 from variants.medusa import guess_by_heads, medusa_step
-from variants.registry import ON_STATES, Decoder, Flag, Models, whole
+from variants.registry import Decoder, Flag, Models, needing, whole
 from variants.shared.branches import best_ids
 
 
@@ -59,6 +59,6 @@ DECODER = Decoder(
     idea="chains the heads' best guesses; the ancestor of Medusa",
     family="heads on the target",
     guess=guess_by_heads, test=blockwise_verify, build=build, greedy=True,
-    needs=(*ON_STATES, "tree"),
-    exact="with --selection 1 --minimum 1",
-    exact_if=lambda settings: settings["selection"] == settings["minimum"] == 1)
+    needs=needing("heads", "tree"),
+    exact_words="with --selection 1 --minimum 1",
+    exact=lambda settings: settings["selection"] == settings["minimum"] == 1)

@@ -25,7 +25,7 @@ import numpy as np
 
 from sampling import one_hot_rows
 from speculative import Step, draft_and_verify, guess, verify
-from variants.registry import GUESSES, Decoder, Flag, Models
+from variants.registry import GUESSES, Decoder, Flag, Models, number
 
 
 def cascade(p_draft, p_target, price):  # 2 x [n, n_vocab] -> [n, n_vocab]
@@ -45,7 +45,7 @@ def cascade(p_draft, p_target, price):  # 2 x [n, n_vocab] -> [n, n_vocab]
 
 def build(models: Models,
           K: GUESSES = 4,
-          price: Annotated[float, Flag(float, "price of deferring to the target: at 0 the "
+          price: Annotated[float, Flag(number, "price of deferring to the target: at 0 the "
               "more confident model decides, at 1 the draft alone; values below -1 are "
               "lossless")] = 0.0
           ) -> Step:
@@ -67,4 +67,4 @@ DECODER = Decoder(
     idea="lets the more confident of the two models decide at each position",
     family="a lossy rule",
     guess=guess, test=verify, build=build,
-    exact="with --price below -1", exact_if=lambda settings: settings["price"] < -1)
+    exact_words="with --price below -1", exact=lambda settings: settings["price"] < -1)

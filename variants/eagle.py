@@ -13,7 +13,7 @@ from functools import partial
 from typing import Annotated
 
 from speculative import Step, make_step, verify
-from variants.registry import ON_STATES, Decoder, Flag, Models, either, whole, wholes
+from variants.registry import Decoder, Flag, Models, either, whole, wholes
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import with_tree_sampling
 from variants.shared.eagle_head import Head, load_head
@@ -65,6 +65,6 @@ DECODER = Decoder(
     "eagle", "Li et al. (2024a)", "https://arxiv.org/abs/2401.15077",
     idea="guesses with one layer that reads the target's states and its own guesses",
     family="heads on the target",
-    guess=guess_chain, test=verify, build=build, needs=ON_STATES,
-    needs_if=lambda settings: () if settings["widths"] == "chain" else ("tree",),
+    guess=guess_chain, test=verify, build=build,
+    needs=lambda settings: {"heads"} if settings["widths"] == "chain" else {"heads", "tree"},
     tree=(guess_shape, verify_tree))

@@ -29,7 +29,7 @@ from functools import partial
 
 from sampling import one_hot_rows
 from speculative import Step, speculative_step, verify
-from variants.registry import GUESSES, Decoder, Models
+from variants.registry import GUESSES, Decoder, Models, needing
 
 
 def guess_block(x, k, rng, block, n_vocab):
@@ -65,4 +65,4 @@ DECODER = Decoder(
     "jacobi", "Santilli et al. (2023)", "https://arxiv.org/abs/2305.10427",
     idea="guesses with the target's own predictions from the last pass",
     family="no draft model",
-    guess=guess_block, test=verify, build=build, needs=())
+    guess=guess_block, test=verify, build=build, needs=needing())

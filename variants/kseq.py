@@ -29,7 +29,7 @@ import numpy as np
 
 from sampling import accept, residual, sample
 from speculative import Step, guess, make_step
-from variants.registry import GUESSES, Decoder, Flag, Models, whole
+from variants.registry import GUESSES, Decoder, Flag, Models, needing, whole
 from variants.shared.branches import Tree, row_after, with_tree_sampling
 
 
@@ -118,4 +118,4 @@ DECODER = Decoder(
     "kseq", "Sun et al. (2023)", "https://arxiv.org/abs/2310.15141",
     idea="draws several independent chains; all guesses for a position get the same rule",
     family="several guesses per position",
-    guess=guess_chains, test=verify_kseq, build=build, needs=("draft", "tree"))
+    guess=guess_chains, test=verify_kseq, build=build, needs=needing("draft", "tree"))

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from sampling import accept, residual, sample
 from speculative import Step, check_rows, draft_and_verify, guess
-from variants.registry import GUESSES, Decoder, Flag, Models
+from variants.registry import GUESSES, Decoder, Flag, Models, number
 
 
 def lenient_verify(guesses, p_draft, p_target, rng, lenience):
@@ -44,7 +44,7 @@ def lenient_greedy_verify(guesses, p_draft, p_target, rng, lenience):
 
 def build(models: Models,
           K: GUESSES = 4,
-          lenience: Annotated[float, Flag(float, "a number above 0 and up to 1; smaller "
+          lenience: Annotated[float, Flag(number, "a number above 0 and up to 1; smaller "
               "numbers accept more guesses, 1 is lossless")] = 0.3) -> Step:
     """Return the step. At temperature 0 the test compares probabilities at temperature 1."""
     if not 0 < lenience <= 1:
@@ -64,4 +64,4 @@ DECODER = Decoder(
     idea="multiplies the draft's probability by a factor before the ratio rule",
     family="a lossy rule",
     guess=guess, test=lenient_verify, build=build,
-    exact="with --lenience 1", exact_if=lambda settings: settings["lenience"] == 1)
+    exact_words="with --lenience 1", exact=lambda settings: settings["lenience"] == 1)

@@ -46,7 +46,7 @@ from itertools import cycle, islice
 from typing import Annotated
 
 from speculative import Step, speculative_step
-from variants.registry import Decoder, Flag, Models, whole
+from variants.registry import Decoder, Flag, Models, needing, whole
 from variants.shared.branches import Tree, row_after, tree_of_paths, with_tree_sampling
 from variants.tree import verify_tree
 
@@ -175,4 +175,4 @@ DECODER = Decoder(
     "lookahead", "Fu et al. (2024)", "https://arxiv.org/abs/2402.02057",
     idea="pools n-grams from Jacobi's iteration, and reuses them as guesses",
     family="no draft model",
-    guess=guess_ngrams, test=verify_tree, build=build, needs=("tree",))
+    guess=guess_ngrams, test=verify_tree, build=build, needs=needing("tree"))

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from sampling import one_hot_rows
 from speculative import Step, make_step, verify
-from variants.registry import GUESSES, Decoder, Flag, Models, whole
+from variants.registry import GUESSES, Decoder, Flag, Models, needing, whole
 
 
 def find_source(x, max_ngram):
@@ -64,4 +64,4 @@ DECODER = Decoder(
     "lookup", "Saxena (2023)", "https://github.com/apoorvumang/prompt-lookup-decoding",
     idea="copies what followed the same words earlier in the text",
     family="no draft model",
-    guess=lookup_guess, test=verify, build=build, needs=())
+    guess=lookup_guess, test=verify, build=build, needs=needing())

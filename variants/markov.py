@@ -20,7 +20,7 @@ from cache import to_host
 from sampling import with_sampling
 from speculative import Step, guess, make_step, verify
 from variants.medusa import load_heads
-from variants.registry import ON_STATES, Decoder, Flag, Models, whole
+from variants.registry import Decoder, Flag, Models, needing, whole
 from variants.shared.heads import open_heads
 from variants.shared.states import States
 
@@ -68,4 +68,4 @@ DECODER = Decoder(
     "markov", "DeepSeek (2026)", "https://github.com/deepseek-ai/DeepSpec",
     idea="chains Medusa's heads, so that each guess depends on the guess before it",
     family="heads on the target",
-    guess=guess_by_chain, test=verify, build=build, needs=ON_STATES)
+    guess=guess_by_chain, test=verify, build=build, needs=needing("heads"))

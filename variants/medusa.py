@@ -22,7 +22,7 @@ import numpy as np
 from cache import to_host, unembed
 from sampling import sample
 from speculative import Step, make_step
-from variants.registry import ON_STATES, Decoder, Flag, Models, wholes
+from variants.registry import Decoder, Flag, Models, needing, number, wholes
 from variants.shared.best_tree import n_levels, uniform_shape
 from variants.shared.branches import (
     Tree,
@@ -122,8 +122,11 @@ def medusa_step(models, choices, test, **settings):
     return make_step(with_tree_sampling(model, **settings), n_levels(choices), guess, test)
 
 
-def sparse_tree(text):
-    """Read "0 1 0.0" as the sparse tree (0,), (1,), (0, 0)."""
+def sparse_tree(value):
+    """Read "0 1 0.0", or the list itself, as the sparse tree [(0,), (1,), (0, 0)]."""
+    text = str(value)
+    if isinstance(value, list) and all(isinstance(path, tuple) for path in value):
+        text = " ".join(".".join(map(str, path)) for path in value)
     # Words of numbers with dots between them, and spaces between the words.
     if not re.fullmatch(r" *(\d+(\.\d+)*( +|$))+", text):
         raise ValueError(f"need ranks such as '0 1 0.0 0.1', got {text!r}")
@@ -143,9 +146,9 @@ def build(models: Models,
               "ranks on the path to each node, such as '0 1 0.0 0.1 0.0.0'")] = None,
           acceptance: Annotated[str, Flag(str, "test of the guesses; typical is not lossless",
               ("exact", "typical"))] = "exact",
-          epsilon: Annotated[float | None, Flag(float, "the typical test accepts "
+          epsilon: Annotated[float | None, Flag(number, "the typical test accepts "
               "p_target > min(epsilon, delta exp(-entropy)) (default: 0.09)")] = None,
-          delta: Annotated[float | None, Flag(float, "see --epsilon (default: "
+          delta: Annotated[float | None, Flag(number, "see --epsilon (default: "
               "0.3)")] = None) -> Step:
     """Return the step of the paper's heads with either test, over either kind of tree."""
     if sparse and widths:
@@ -169,6 +172,6 @@ DECODER = Decoder(
     "medusa", "Cai et al. (2024)", "https://arxiv.org/abs/2401.10774",
     idea="guesses with small heads on the target's last hidden state",
     family="heads on the target",
-    guess=guess_by_heads, test=verify_tree, build=build, needs=(*ON_STATES, "tree"),
-    exact="with --acceptance exact",
-    exact_if=lambda settings: settings["acceptance"] == "exact")
+    guess=guess_by_heads, test=verify_tree, build=build, needs=needing("heads", "tree"),
+    exact_words="with --acceptance exact",
+    exact=lambda settings: settings["acceptance"] == "exact")

@@ -37,7 +37,7 @@ import numpy as np
 from sampling import sample
 from speculative import Step, make_step
 from variants.block import block_verify
-from variants.registry import GUESSES, Decoder, Flag, Models, whole
+from variants.registry import GUESSES, Decoder, Flag, Models, needing, whole
 from variants.shared.branches import Tree, row_after, with_tree_sampling
 
 
@@ -155,4 +155,4 @@ DECODER = Decoder(
     "multipath", "Thomas and Pal (2026)", "https://arxiv.org/abs/2602.16961",
     idea="draws several paths, and judges the best path as a block",
     family="several guesses per position",
-    guess=guess_paths, test=verify_best_path, build=build, needs=("draft", "tree"))
+    guess=guess_paths, test=verify_best_path, build=build, needs=needing("draft", "tree"))

@@ -16,7 +16,7 @@ from lib.backend.int8 import int8
 from lib.backend.products import warm_up
 from lib.checkpoints.weights import flatten
 from speculative import Step, draft_and_verify, guess, verify
-from variants.registry import GUESSES_OR_AUTO, Decoder, Models
+from variants.registry import GUESSES_OR_AUTO, Decoder, Models, needing
 from variants.speculative import choosing_step
 
 TABLES = ("wte", "lm_head")
@@ -70,4 +70,4 @@ DECODER = Decoder(
     "quantized", "Georganas et al. (2025)", "https://arxiv.org/abs/2503.13565",
     idea="drafts with a copy of the target in int8",
     family="a cheaper draft, or a K that adapts",
-    guess=guess, test=verify, build=build, needs=("params",), make_draft=int8_copy)
+    guess=guess, test=verify, build=build, needs=needing("params"), make_draft=int8_copy)

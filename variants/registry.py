@@ -6,8 +6,9 @@ A decoder's file ends with its entry, DECODER. .github/CONTRIBUTING.md says how 
 import inspect
 import math
 import re
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -15,7 +16,7 @@ import numpy as np
 
 import speculative
 from sampling import with_sampling
-from speculative import Model, Step
+from speculative import Model, Step, autoregressive_step
 
 
 class Costs(NamedTuple):
@@ -79,16 +80,6 @@ class Target(WithParams, WithStates, Protocol):
     """State all that decoders read of a target, as gpt2.GPT2 offers it."""
 
 
-# A decoder can need "draft", a loaded draft; "heads", the target's heads.safetensors; "costs",
-# Models.costs; and properties of its models, the keys of OF_MODELS. If a model lacks a
-# property, the error message has the words of OF_MODELS.
-OF_MODELS = {"params": "a GPT-2 whose weights can be read",
-             "states": "a target with hidden states",
-             "tree": "models that read trees of guesses"}
-NEEDS = ("draft", "heads", "costs", *OF_MODELS)
-ON_STATES = ("heads", "params", "states")  # what decoders with heads need
-
-
 class Models(NamedTuple):
     """Hold what a decoder is built from: models of logits, and the sampling settings."""
 
@@ -97,17 +88,6 @@ class Models(NamedTuple):
     sampling: dict  # sampling.warp's settings
     folder: Path | None = None  # the target's, where its heads are
     costs: Costs | None = None  # given or measured before the run
-
-    @property
-    def offered(self):
-        """Return the keys of OF_MODELS for what the models offer."""
-        models = [model for model in (self.draft, self.target) if model is not None]
-        # Models that are no GPT2 (wrappers/) read trees, and have no attribute `reads_trees`.
-        all_read_trees = all(getattr(model, "reads_trees", True) for model in models)
-        is_offered = {"params": hasattr(self.target, "params"),
-                      "states": hasattr(self.target, "hidden"),
-                      "tree": all_read_trees}
-        return {name for name, offers in is_offered.items() if offers}
 
     @property
     def is_greedy(self):
@@ -135,19 +115,35 @@ class Models(NamedTuple):
         return with_sampling(self.target, **self.sampling)
 
 
-def as_typed(value):
-    """Return a value as a user would type it, so that it is checked as if it had been typed.
+# What a decoder may need: a loaded draft, times of passes, or models with certain properties.
+NEEDS = ("draft", "costs", "params", "heads", "tree")
 
-    >>> as_typed(4), as_typed((3, 2, 1)), as_typed([(0,), (1,), (0, 0)])
-    ('4', '3,2,1', '0 1 0.0')
+
+def needing(*needs):
+    """Return the function `needs` of an entry: these needs, and costs if a flag is auto.
+
+    >>> sorted(needing("draft")({"K": "auto"}))
+    ['costs', 'draft']
     """
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    is_sparse_tree = isinstance(value, list) and all(isinstance(path, tuple) for path in value)
-    if is_sparse_tree:
-        words = [".".join(map(str, path)) for path in value]
-        return " ".join(words)
-    return str(value)
+    def needs_with(settings):
+        # --K auto and --widths auto choose by costs.
+        chooses = "auto" in (settings.get("K"), settings.get("widths"))
+        return {*needs, "costs"} if chooses else {*needs}
+
+    return needs_with
+
+
+def missing(needs, models):
+    """Return in words what the models lack of the needs, or None if they lack nothing."""
+    if needs & {"params", "heads"} and not hasattr(models.target, "params"):
+        return "a GPT-2 whose weights can be read"
+    if "heads" in needs and not hasattr(models.target, "hidden"):
+        return "a target with hidden states"
+    for model in (models.draft, models.target):
+        # Models that are no GPT2 (wrappers/) read trees, and have no attribute `reads_trees`.
+        if "tree" in needs and not getattr(model, "reads_trees", True):
+            return "models that read trees of guesses"
+    return None
 
 
 class Flag(NamedTuple):
@@ -156,7 +152,7 @@ class Flag(NamedTuple):
     The flag has the name and the default of the parameter.
     """
 
-    type: Callable  # text -> value; the user sees the message of its ValueError
+    type: Callable  # text, or the value itself -> value; its ValueError is shown to the user
     help: str
     choices: tuple | None = None
 
@@ -169,11 +165,9 @@ class Flag(NamedTuple):
             return None
         if value is None:
             raise ValueError(f"need a value, got None (the default is {default})")
-        value = self.type(as_typed(value))
+        value = self.type(value)
         if self.choices and value not in self.choices:
             raise ValueError(f"need {' or '.join(self.choices)}, got {value!r}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"need a finite number, got {value}")
         return value
 
 
@@ -199,6 +193,16 @@ def flags_of(build):
     return flags
 
 
+def always(settings):
+    """Return True: the text has the target's distribution with all settings."""
+    return True
+
+
+def never(settings):
+    """Return False: the text has a different distribution with all settings."""
+    return False
+
+
 class Decoder(NamedTuple):
     """Describe one method, and how to build it from models and flags."""
 
@@ -210,11 +214,10 @@ class Decoder(NamedTuple):
     test: Callable  # a speculative.Test, once `build` has bound its other arguments
     build: Callable[..., Step]  # (models, **settings) -> Step; each setting is a flag
     family: str = ""  # a key of FAMILIES
-    exact: bool | str = True  # True, False, or a condition such as "with --lenience 1"
-    exact_if: Callable | None = None  # (settings) -> whether they meet the condition in `exact`
+    exact: Callable[[dict], bool | None] = always  # (settings) -> whether the text is exact
+    exact_words: str = "exact"  # "no", or a condition such as "with --lenience 1"
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
-    needs: tuple = ("draft",)  # members of NEEDS
-    needs_if: Callable | None = None  # (settings) -> more members of NEEDS
+    needs: Callable[[dict], set] = needing("draft")  # (settings) -> members of NEEDS
     without_draft: dict | None = None  # settings with which it needs no draft
     make_draft: Callable | None = None  # (target, notify) -> a draft made from the target
     greedy: bool = False  # whether the decoder runs at temperature 0 only
@@ -232,62 +235,43 @@ class Decoder(NamedTuple):
 
     def settings(self, given):
         """Return the values of all flags: given values, checked, and defaults of the others."""
-        settings = {name: default for name, (default, _) in self.flags.items()}
-        for name, value in given.items():
-            if name not in settings:
-                raise ValueError(f"--{name} does not apply to --decoder {self.name}")
-            default, flag = self.flags[name]
+        if unknown := given.keys() - self.flags:
+            raise ValueError(f"--{min(unknown)} does not apply to --decoder {self.name}")
+        settings = {}
+        for name, (default, flag) in self.flags.items():
             try:
-                settings[name] = flag.read(value, default)
+                settings[name] = (flag.read(given[name], default) if name in given
+                                  else default)
             except ValueError as error:
                 raise ValueError(f"--{name}: {error}") from None
         return settings
 
-    def is_exact(self, settings):
-        """Return whether the text has the target's distribution with these settings."""
-        return self.exact_if(settings) if self.exact_if else bool(self.exact)
 
-    def needs_with(self, settings):
-        """Return the set of members of NEEDS that the decoder needs with these settings."""
-        needs = set(self.needs)
-        if self.needs_if:
-            needs.update(self.needs_if(settings))
-        if self.without_draft and self.without_draft.items() <= settings.items():
-            needs.remove("draft")
-        # --K auto and --widths auto choose by costs.
-        if "auto" in (settings.get("K"), settings.get("widths")):
-            needs.add("costs")
-        return needs
+# ---- readers of flags: each takes a text or the value itself
 
-    def needs_draft(self, settings):
-        """Return whether the decoder asks a draft that has to be loaded."""
-        return "draft" in self.needs_with(settings)
-
-    def needs_costs(self, settings):
-        """Return whether `build` reads Models.costs, always or because a flag is auto."""
-        return "costs" in self.needs_with(settings)
-
-    def check_needs(self, settings, offered, whose):
-        """Raise ValueError if models offer less than the decoder needs.
-
-        The message ends with `whose`, a clause about the models.
-        """
-        needs = self.needs_with(settings)
-        for need, words in OF_MODELS.items():
-            if need in needs and need not in offered:
-                raise ValueError(f"--decoder {self.name} needs {words}: {whose}")
-
-
-def whole(text, least=1):
+def whole(value, least=1):
     """Read a whole number, by default >= 1."""
+    text = str(value)
     if not re.fullmatch(r"\d+", text) or int(text) < least:
         raise ValueError(f"need a whole number >= {least}, got {text!r}")
     return int(text)
 
 
-def whole_from_0(text):
+def whole_from_0(value):
     """Read a whole number >= 0."""
-    return whole(text, 0)
+    return whole(value, 0)
+
+
+def number(value):
+    """Read a finite number."""
+    text = str(value)
+    try:
+        read = float(text)
+    except ValueError:
+        raise ValueError(f"need a number, got {text!r:.80}") from None
+    if not math.isfinite(read):
+        raise ValueError(f"need a finite number, got {text}")
+    return read
 
 
 def costs(text):
@@ -302,10 +286,10 @@ def costs(text):
 
 
 def either(read, *words):
-    """Return a type that reads one of these words as itself, and any other text by `read`."""
-    def word_or_value(text):
+    """Return a type that reads one of these words as itself, and any other value by `read`."""
+    def word_or_value(value):
         try:
-            return text if text in words else read(text)
+            return value if value in words else read(value)
         except ValueError as error:
             # "need a whole number" becomes "need auto or a whole number".
             needed = str(error).removeprefix("need ")
@@ -314,16 +298,85 @@ def either(read, *words):
     return word_or_value
 
 
-def wholes(text, least=1):
+def wholes(value, least=1):
     """Read "3,2,1" as a tuple of whole numbers."""
+    parts = value if isinstance(value, tuple) else str(value).split(",")
     try:
-        return tuple(whole(part, least) for part in text.split(","))
+        if parts:
+            return tuple(whole(part, least) for part in parts)
     except ValueError:
-        raise ValueError(f"need whole numbers >= {least} separated by commas, got {text!r}"
-                         ) from None
+        pass
+    raise ValueError(f"need whole numbers >= {least} separated by commas, got {value!r}")
 
 
 GUESSES = Annotated[int, Flag(whole, "guesses per round")]
 GUESSES_OR_AUTO = Annotated[int | str, Flag(
     either(whole, "auto"),
     "guesses per round; auto: choose K in each round from measured costs")]
+
+
+# ---- the registry
+
+class Registry(Mapping):
+    """Map the name of a decoder to its entry; import the decoder's file at the first look."""
+
+    def __getitem__(self, name: str) -> Decoder:
+        if name not in self:
+            raise KeyError(name)
+        return import_module(f"variants.{name}").DECODER
+
+    # Mapping's own __contains__ would look the decoder up, and so import its file.
+    def __contains__(self, name):
+        return name in import_module("variants").FILES
+
+    def __iter__(self):
+        return iter(import_module("variants").FILES)
+
+    def __len__(self):
+        return len(import_module("variants").FILES)
+
+
+DECODERS: Mapping[str, Decoder] = Registry()
+
+
+def entry_of(name):
+    """Return the entry of a decoder's name, or an entry as it is; ValueError if unknown."""
+    if isinstance(name, Decoder):
+        return name
+    if name not in DECODERS:
+        raise ValueError(f"need one of the decoders {', '.join(DECODERS)}, got {name!r}")
+    return DECODERS[name]
+
+
+def build(name, models, given=()):
+    """Return a decoder's step for one text. Flags that are not in `given` have their defaults.
+
+    `name` may be an entry that is not registered. `given` is a dict {flag: value}, or its
+    pairs. ValueError if there is no such decoder, a flag or the temperature does not fit, the
+    models lack something that the decoder needs, or costs are missing or impossible.
+    """
+    entry = entry_of(name)
+    flags = entry.settings(dict(given))
+    if entry.greedy and not models.is_greedy:
+        raise ValueError(f"--decoder {entry.name} needs --temperature 0, because it is greedy; "
+                         f"got {models.sampling.get('temperature', 1.0)}")
+    needs = entry.needs(flags)
+    if lacking := missing(needs, models):
+        raise ValueError(f"--decoder {entry.name} needs {lacking}: the models given do not "
+                         "offer it")
+    if "costs" in needs:
+        if models.costs is None:
+            raise ValueError(f"--decoder {entry.name} needs Models.costs with these flags")
+        check_costs(models.costs)
+    return entry.build(models, **flags)
+
+
+def build_plain(name, models, given=()):
+    """Return the step of plain decoding, for comparison with a decoder.
+
+    If the entry has `plain`, the step draws with the same random numbers as the decoder.
+    """
+    entry = entry_of(name)
+    if entry.plain:
+        return entry.plain(models, **entry.settings(dict(given)))
+    return partial(autoregressive_step, model=models.target_rows)

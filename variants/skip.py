@@ -14,7 +14,7 @@ from functools import partial
 from typing import Annotated
 
 from speculative import Step, draft_and_verify, guess, verify
-from variants.registry import GUESSES, Decoder, Flag, Models, either, whole, wholes
+from variants.registry import GUESSES, Decoder, Flag, Models, either, needing, whole, wholes
 
 
 def blocks_kept(n_layer, skip, exit):
@@ -60,4 +60,4 @@ DECODER = Decoder(
     "skip", "Zhang et al. (2023)", "https://arxiv.org/abs/2309.08168",
     idea="drafts with the target itself, without some of its layers",
     family="a cheaper draft, or a K that adapts",
-    guess=guess, test=verify, build=build, needs=("params",))
+    guess=guess, test=verify, build=build, needs=needing("params"))

@@ -109,4 +109,4 @@ DECODER = Decoder(
     idea="decodes the draft itself speculatively, with an n-gram model",
     family="a cheaper draft, or a K that adapts",
     guess=staged_guess, test=verify, build=build, tree=(staged_tree, verify_tree),
-    needs_if=lambda settings: ("tree",) if settings["width"] > 1 else ())
+    needs=lambda settings: {"draft", "tree"} if settings["width"] > 1 else {"draft"})

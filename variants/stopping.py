@@ -51,7 +51,7 @@ import numpy as np
 from sampling import sample
 from speculative import Step, speculative_step, verify
 from variants.assisted import greedy_row
-from variants.registry import Decoder, Models
+from variants.registry import Decoder, Models, needing
 from variants.shared.acceptance import Acceptance
 
 BUCKETS = 8  # of the draft's confidence
@@ -178,4 +178,4 @@ DECODER = Decoder(
     "stopping", "Huang et al. (2024)", "https://arxiv.org/abs/2405.19715",
     idea="draws one more guess as long as its expected gain is worth its time",
     family="a cheaper draft, or a K that adapts",
-    guess=guess_while_it_pays, test=verify, build=build, needs=("draft", "costs"))
+    guess=guess_while_it_pays, test=verify, build=build, needs=needing("draft", "costs"))

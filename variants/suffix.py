@@ -24,7 +24,7 @@ from typing import Annotated
 from lib.memory import read_memory
 from sampling import one_hot_rows
 from speculative import Step, guess, make_step, verify
-from variants.registry import Decoder, Flag, Models, whole
+from variants.registry import Decoder, Flag, Models, number, whole
 
 
 class Counts:
@@ -125,13 +125,13 @@ def build(models: Models,
           K: Annotated[int | None, Flag(whole, "guesses per round of the draft "
               "(default: 4)")] = None,
           cap: Annotated[int, Flag(whole, "largest number of guesses copied per round")] = 10,
-          factor: Annotated[float, Flag(float, "largest number of guesses per matched "
+          factor: Annotated[float, Flag(number, "largest number of guesses per matched "
               "token")] = 2.0,
-          min_prob: Annotated[float, Flag(float, "stop copying before a guess whose "
+          min_prob: Annotated[float, Flag(number, "stop copying before a guess whose "
               "estimated probability is below this")] = 0.1,
           depth: Annotated[int, Flag(whole, "longest run of tokens, guesses included, that "
               "is counted")] = 16,
-          sure: Annotated[float, Flag(float, "copy if at least this many guesses are "
+          sure: Annotated[float, Flag(number, "copy if at least this many guesses are "
               "expected to be correct, otherwise guess with the draft; 0 always copies, and is "
               "used for a target other than the bundled one without --draft")] = 3.0,
           memory: Annotated[str, Flag(str, "also copy from the finished texts in this file, "
@@ -158,4 +158,5 @@ DECODER = Decoder(
     idea="copies what most often followed the last words; a draft, if any, guesses otherwise",
     family="no draft model",
     guess=copy_or_draft, test=verify, build=build,
+    needs=lambda settings: {"draft"} if settings["sure"] else set(),
     without_draft={"sure": 0.0})

@@ -30,7 +30,7 @@ import numpy as np
 
 from sampling import accept, residual, sample
 from speculative import Step
-from variants.registry import Decoder, Models
+from variants.registry import Decoder, Models, needing
 from variants.shared.branches import row_after
 from variants.tree import SIBLINGS, WIDTHS, guess_shape, tree_step
 
@@ -78,4 +78,4 @@ DECODER = Decoder(
     "traversal", "Weng et al. (2025)", "https://arxiv.org/abs/2505.12398",
     idea="judges whole paths of a tree, from the leaves to the root",
     family="several guesses per position",
-    guess=guess_shape, test=verify_traversal, build=build, needs=("draft", "tree"))
+    guess=guess_shape, test=verify_traversal, build=build, needs=needing("draft", "tree"))

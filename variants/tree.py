@@ -20,7 +20,7 @@ from typing import Annotated
 
 from sampling import accept, one_hot_rows, residual, sample
 from speculative import Step, make_step
-from variants.registry import Decoder, Flag, Models, either, whole, wholes
+from variants.registry import Decoder, Flag, Models, either, needing, whole, wholes
 from variants.shared.best_tree import auto_tree, n_levels, uniform_shape
 from variants.shared.branches import Tree, best_ids, row_after, with_tree_sampling
 from variants.shared.dynamic_tree import DEPTH, TOTAL_GUESSES, guess_dynamic
@@ -150,4 +150,4 @@ DECODER = Decoder(
     "tree", "Miao et al. (2023)", "https://arxiv.org/abs/2305.09781",
     idea="guesses several tokens per position; one pass scores the whole tree",
     family="several guesses per position",
-    guess=guess_shape, test=verify_tree, build=build, needs=("draft", "tree"))
+    guess=guess_shape, test=verify_tree, build=build, needs=needing("draft", "tree"))

@@ -21,6 +21,7 @@ guesses. If they share one padded array, positions, masks and caches must be rea
 every round; the paper finds that public code fails at this. batch_gpt2.py pads nothing.
 """
 
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
 from weakref import WeakKeyDictionary
@@ -28,6 +29,7 @@ from weakref import WeakKeyDictionary
 from greenlet import getcurrent, greenlet
 
 from gpt2 import GPT2
+from lib.around import Around
 from llama import Llama
 from speculative import generate
 from variants.shared.branches import Branches
@@ -35,16 +37,15 @@ from wrappers.batch_gpt2 import BatchGPT2, BatchLlama
 from wrappers.intersection import TokenLevelIntersection
 
 
-class Shared:
+@dataclass(eq=False)
+class Shared(Around):
     """Compute rows for a step's calls `(ids, n_last)` in passes that several texts share.
 
     When several models have requests, the model with the lowest turn runs first. Drafts have
     turn 0 and the target has turn 1, so the target's pass includes the guesses of all texts.
     """
 
-    def __init__(self, model, turn=0):
-        self.model = model
-        self.turn = turn
+    turn: int = 0
 
     def __call__(self, ids, n_last=1):
         if isinstance(ids, Branches):
@@ -54,36 +55,21 @@ class Shared:
         # are computed.
         return getcurrent().parent.switch((self, ids, n_last))
 
-    def __getattr__(self, name):
-        # Attributes such as n_vocab and params are the model's own. But copy and pickle ask for
-        # names such as __deepcopy__ before `model` is set: without this test the line below
-        # would ask for `model` without end.
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.model, name)
-
 
 def unbatched(model):
     """Return the batch model of a function `model(ids, n_last)` that has no cache."""
     return lambda calls: [model(ids, n_last) for _, ids, n_last in calls]
 
 
-class OneByOne:
+@dataclass(eq=False)
+class OneByOne(Around):
     """Make a batch model of any model with `fresh()`: each text has its own copy and passes."""
 
-    def __init__(self, model):
-        self.model = model
-        # {text: its model}; an entry disappears together with its text
-        self.models = WeakKeyDictionary()
+    # {text: its model}; an entry disappears together with its text
+    models: WeakKeyDictionary = field(default_factory=WeakKeyDictionary)
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
         return [self.model_of(text)(ids, n_last) for text, ids, n_last in calls]
-
-    def __getattr__(self, name):
-        # as in Shared: n_vocab is the model's own, and copy asks before `model` is set
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.model, name)
 
     def model_of(self, text):
         """Return the model that reads this text."""

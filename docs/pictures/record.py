@@ -12,7 +12,7 @@ import shlex
 import numpy as np
 
 from docs.tables import stored
-from run.decode import decoded_run, warmed_up
+from main import both_decoders, decode, decoder_step, plain_step
 from run.flags import parse_args
 from run.task import load_task
 from sampling import softmax
@@ -28,10 +28,10 @@ def task_and_command(flags):
     return task, {"command": f"python main.py {flags}", "prompt": task.encoder.decode(task.x)}
 
 
-def timed_rounds(task, decoder):
+def timed_rounds(task, new_step):
     """Return the seconds of one run, and every round with the second at which it ended."""
     rounds = []
-    run = decoded_run(task, decoder, rounds.append)
+    run = decode(task, new_step, rounds.append)
     return {"seconds": run.seconds, "rounds": [
         {"end": seen["end"], "draft_s": seen["seconds"].get("draft", 0.0),
          "guesses": [[guess["text"], guess.get("accepted")] for guess in seen["guesses"]],
@@ -42,8 +42,9 @@ def timed_rounds(task, decoder):
 def record_race(repeats=21):
     """Return the repeat with the median speed-up, and the speed-ups of all."""
     task, about = task_and_command(RACE)
-    warmed_up(task)
-    runs = [{name: timed_rounds(task, name) for name in ("autoregressive", "speculative")}
+    both_decoders(task)  # a warm-up
+    steps = {"autoregressive": plain_step, "speculative": decoder_step}
+    runs = [{name: timed_rounds(task, new_step) for name, new_step in steps.items()}
             for _ in range(repeats)]
     speedups = [run["autoregressive"]["seconds"] / run["speculative"]["seconds"]
                 for run in runs]  # both write the same text
@@ -56,7 +57,7 @@ def record_round():
     """Return the first round, with every number that decided it."""
     task, about = task_and_command(ROUND)
     rounds = []
-    decoded_run(task, task.decoder, rounds.append)
+    decode(task, decoder_step, rounds.append)
     return about | rounds[0]  # the first round rejects a guess
 
 
@@ -71,8 +72,8 @@ def record_easy():
     n_new = len(ids) - len(task.x)
     # The last token predicts nothing, so it is not read. Row i is for new token i.
     read = ids[:-1]
-    p_draft = softmax(task.new_draft()(read, n_new))
-    p_target = softmax(task.new_target()(read, n_new))
+    p_draft = softmax(task.models.draft(read, n_new))
+    p_target = softmax(task.models.target(read, n_new))
     acceptance = np.minimum(p_draft, p_target).sum(axis=-1)
     return about | {"tokens": [[task.encoder.decode([token]), float(share)]
                                for token, share in zip(ids[-n_new:], acceptance)]}

@@ -1,7 +1,5 @@
 """Choose the array library, and translate GPU errors."""
 
-from contextlib import contextmanager
-
 import numpy as np
 
 
@@ -28,20 +26,16 @@ def get_backend(name):
     return cupy
 
 
-@contextmanager
-def gpu_errors_in_one_line():
-    """Raise the errors of CuPy and CUDA as errors that main.py prints in one line."""
-    try:
-        yield
-    except Exception as error:
-        text = in_one_line(error)
-        # The package is compared by name, because its classes exist only if CuPy is installed.
-        package = type(error).__module__.split(".")[0]
-        if package not in ("cupy", "cupy_backends"):
-            raise
-        if isinstance(error, MemoryError) or "alloc" in text.lower():
-            raise MemoryError(f"need more free memory on the GPU, got: {text}") from None
-        raise OSError(f"need a working GPU, got: {text}") from None
+def gpu_error(error):
+    """Return what an error of CuPy or CUDA says, in one line; None for other errors."""
+    # The package is compared by name, because its classes exist only if CuPy is installed.
+    package = type(error).__module__.split(".")[0]
+    if package not in ("cupy", "cupy_backends"):
+        return None
+    text = in_one_line(error)
+    if isinstance(error, MemoryError) or "alloc" in text.lower():
+        return f"need more free memory on the GPU, got: {text}"
+    return f"need a working GPU, got: {text}"
 
 
 def in_one_line(error, max_length=300):

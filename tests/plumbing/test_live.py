@@ -14,8 +14,8 @@ from unittest import mock
 import pytest
 
 from lib.pattern import KINDS
+from main import decode, decoder_step
 from page import live
-from run.decode import decoded_run
 from run.flags import parse_args
 from run.task import MAX_PROMPT, load_task
 from tests.chromium import chromium
@@ -63,7 +63,7 @@ def ids_of(text):
 def directly(server, asked):
     """Return the ids of the same text without a server."""
     task = live.task_of(server.task, asked)
-    return decoded_run(task, task.decoder).ids
+    return decode(task, decoder_step).ids
 
 
 # ---- the text
@@ -129,7 +129,7 @@ def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_s
     ({"prompt": 5}, "prompt: need a text, got 5"),
     ({"temperature": -1}, "need 0 <= temperature"), ({"prompt": "\ud800"}, "surrogates"),
     ({"temperature": "warm"}, "temperature: need a number, got 'warm'"),
-    ({"temperature": float("nan")}, "need 0 <= temperature < inf, got nan"),
+    ({"temperature": float("nan")}, "temperature: need a finite number, got nan"),
     ({"decoder": "../x"}, "need one of the decoders speculative, "),
     ({"decoder": ["tree"]}, "decoder: need a text"),
     ({"decoder": "tree", "K": 2}, "--K does not apply to --decoder tree"),

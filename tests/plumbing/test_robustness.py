@@ -21,7 +21,7 @@ import utils
 from lib.checkpoints.vocabulary import read_merges
 from page.page import stored_run
 from run.flags import parse_args
-from run.task import Task, prompt_of_flags, with_prompt
+from run.task import Task, prompt_of_flags, with_ids
 from tests.commands import json_of_run, refusal, run_main
 from tests.conftest import pytest_configure
 from tests.test_imports import FLOOR
@@ -73,21 +73,20 @@ def test_any_text_is_a_prompt(standard_input, prompt):
 # ---- the end of the context
 
 def task_of(**fields):
-    """Return a task with 32 positions and a token for each letter."""
-    unset = dict.fromkeys(Task._fields)
-    return Task(**unset | dict(encoder=mock.Mock(encode=list), n_ctx=32, window=False) | fields)
+    """Return a task with 32 positions."""
+    return Task(**dict.fromkeys(Task._fields) | dict(n_ctx=32, window=False) | fields)
 
 
 @pytest.mark.parametrize("n, N, window", [(31, 1, False), (32, 0, False), (99, 3, True)])
 def test_a_prompt_may_fill_the_context_and_exceeds_it_with_a_window(n, N, window):
-    assert with_prompt(task_of(N=N, window=window), "a" * n).x == ["a"] * n
+    assert with_ids(task_of(N=N, window=window), ["a"] * n).x == ["a"] * n
 
 
 @pytest.mark.parametrize("n, N, most", [(32, 1, 31), (33, 0, 32)])
 def test_a_prompt_that_leaves_no_position_is_refused(n, N, most):
     words = f"the prompt has {n} tokens, and at most {most} fit .n_ctx = 32.: shorten"
     with pytest.raises(ValueError, match=words):
-        with_prompt(task_of(N=N), "a" * n)
+        with_ids(task_of(N=N), ["a"] * n)
 
 
 # ---- where the output goes

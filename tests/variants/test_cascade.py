@@ -97,7 +97,7 @@ def test_the_ends_of_the_price_are_the_draft_and_the_target(q, p):
 def test_at_a_price_of_minus_1_a_tie_goes_to_the_draft_so_only_prices_below_are_exact():
     p_draft, p_target = np.array([[0.75, 0.25]]), np.array([[0.5, 0.5]])  # TV 0.25
     assert cascade(p_draft, p_target, -1.0).tolist() == p_draft.tolist()
-    is_exact = lambda price: DECODER.is_exact({"price": price})
+    is_exact = lambda price: DECODER.exact({"price": price})
     assert not is_exact(-1.0) and is_exact(np.nextafter(-1, -2)) and not is_exact(0.0)
 
 

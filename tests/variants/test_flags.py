@@ -261,8 +261,8 @@ def test_a_sparse_tree_is_the_same_as_text_and_as_paths():
 def test_settings_fill_in_defaults_and_decide_exactness():
     assert DECODERS["lookup"].settings({"K": 3}) == {"K": 3, "max_ngram": 3}
     lenient = DECODERS["lenient"]
-    assert not lenient.is_exact(lenient.settings({}))
-    assert lenient.is_exact(lenient.settings({"lenience": 1.0}))
+    assert not lenient.exact(lenient.settings({}))
+    assert lenient.exact(lenient.settings({"lenience": 1.0}))
 
 
 def test_lenience_1_at_temperature_0_rejects_a_guess_that_only_ties_with_the_best():

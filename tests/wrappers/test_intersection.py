@@ -22,21 +22,21 @@ from gpt2 import GPT2
 from lib.checkpoints.huggingface import write_folder
 from lib.checkpoints.weights import random_params
 from measure.models import OPENINGS
-from measure.passes import timed
+from measure.passes import Timed
 from sampling import warp, with_sampling
 from speculative import complete, draft_and_verify, generate
 from tests import bundled
 from tests.commands import json_of_run, run_main
 from tests.distributions import assert_same_law
 from tests.reuse import assert_close, assert_used_is_fresh, each_copy, some_edits, tokens_read
-from tests.small import COSTS, Logits, forms, n_rejected, sampling_of
+from tests.small import COSTS, Logits, forms, n_rejected, needs, sampling_of
 from tests.test_laws import ACCEPT_EQUALS, ALL, SETTINGS, WARM, X, fits, flags_with_equals
 from tests.toys import toy
 from variants import DECODERS, Models, build
 from variants.shared.branches import Tree
 from wrappers.intersection import CommonTokens, TokenLevelIntersection
 
-HAVE_A_DRAFT = [name for name, entry in DECODERS.items() if "draft" in entry.needs]
+HAVE_A_DRAFT = [name for name in DECODERS if "draft" in needs(name)]
 
 
 class ToyTokenizer:
@@ -280,7 +280,7 @@ def test_the_rows_of_a_tree_are_those_of_its_paths():
 @each_copy
 def test_a_copy_gives_the_same_rows(copied):
     model = wrapped_gpt2()
-    for wrapper in (model, timed(model)):
+    for wrapper in (model, Timed(model)):
         again = copied(wrapper)
         rows = again([100, 101, 7], 2)
         np.testing.assert_allclose(rows, model([100, 101, 7], 2), rtol=1e-9)

@@ -25,7 +25,7 @@ from tests import bundled  # noqa: E402
 from tests.distributions import assert_same_law  # noqa: E402
 from tests.pages import ROOT, code, file_text  # noqa: E402
 from tests.reuse import COPIES, assert_close, assert_used_is_fresh, some_edits  # noqa: E402
-from tests.small import COSTS, forms  # noqa: E402
+from tests.small import COSTS, forms, needs  # noqa: E402
 from tests.wrappers.families import FAMILIES, NO_CACHE, PATH_BY_PATH, random_model  # noqa: E402
 from utils import MODELS_DIR  # noqa: E402
 from variants import DECODERS, Models, build  # noqa: E402
@@ -218,7 +218,7 @@ def test_rows_that_no_token_has_are_cut_from_both_models():
 
 # ---- decoding
 
-READERS = [name for name in DECODERS if not {"heads", "params"} & {*DECODERS[name].needs}]
+READERS = [name for name in DECODERS if not {"heads", "params"} & needs(name)]
 TINY = dict(vocab_size=3, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
             num_attention_heads=1, num_key_value_heads=1, eos_token_id=2)
 

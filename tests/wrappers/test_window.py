@@ -3,7 +3,6 @@
 tests/test_laws.py has the distribution of every decoder's text in a window.
 """
 
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,8 +11,8 @@ from hypothesis import strategies as st
 
 from encoder import Encoder, byte_characters
 from lib.checkpoints.weights import flatten, random_params
-from run.compare import compare, first_difference
-from run.decode import decoded_run
+from main import both_decoders, decode, plain_step
+from run.compare import first_difference
 from run.describe import comparison_in_words
 from run.flags import parse_args
 from run.task import Task
@@ -96,16 +95,16 @@ ENCODER = Encoder({char: token for token, char in enumerate(byte_characters().va
 
 
 def task(N, x=(1, 2, 3), flags=(("K", 3),), n_ctx=12, moves=True):
-    return Task(encoder=ENCODER, x=list(x), stop=set(), decoder="speculative",
-                settings=DECODERS["speculative"].settings(dict(flags)),
-                new_draft=partial(model, 10, n_ctx=n_ctx), new_target=partial(model, 0),
-                folder=None, sampling=GREEDY, N=N, seed=5, n_ctx=n_ctx, window=moves)
+    entry = DECODERS["speculative"]
+    models = Models(model(10, n_ctx=n_ctx), model(0), GREEDY)
+    return Task(ENCODER, models, entry, entry.settings(dict(flags)), set(), N=N, seed=5,
+                n_ctx=n_ctx, window=moves, x=list(x))
 
 
 @pytest.mark.parametrize("N, moves", [
     (9, False), (10, False), (10**9, False), (9, True), (10, True), (100, True)])
 def test_one_below_at_and_above_the_context_without_and_with_a_window(N, moves):
-    got = compare(task(N, moves=moves))
+    got = both_decoders(task(N, moves=moves))
     said = comparison_in_words(got, parse_args([]))
     n_new = N if moves else 9
     assert got["identical"] and got["window_moved"] == (moves and N > 9)
@@ -119,21 +118,21 @@ def test_one_below_at_and_above_the_context_without_and_with_a_window(N, moves):
 
 @pytest.mark.parametrize("n_ctx", [2, 3, 7])
 def test_the_smaller_context_of_the_two_models_counts(n_ctx):
-    got = compare(task(50, n_ctx=n_ctx))
+    got = both_decoders(task(50, n_ctx=n_ctx))
     assert got["identical"] and got["n_ctx"] == n_ctx
     assert got["speculative"]["ids"] == greedy_in_windows(model(0), [1, 2, 3], n_ctx, 50)[3:]
 
 
 def test_K_auto_measures_within_the_context():
     job = task(60, x=[1] * 100, flags={"K": "auto"})  # the draft's n_ctx is 12
-    got = compare(job._replace(new_target=partial(model, 0, n_ctx=40)))
+    got = both_decoders(job._replace(models=job.models._replace(target=model(0, n_ctx=40))))
     assert got["identical"] and got["speculative"]["tokens"] == 60
 
 
 @pytest.mark.parametrize("position", [8, 9, 30])
 def test_the_logits_at_the_first_difference_are_those_of_its_window(position):
     job = task(40)
-    ids = decoded_run(job, "autoregressive").ids
+    ids = decode(job, plain_step).ids
     other = ids[:position] + [(ids[position] + 1) % 40] + ids[position + 1 :]
     got = first_difference(job, ids, other)
     start = dict(starts(3, 12, 3 + position))[3 + position]

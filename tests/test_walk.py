@@ -1,0 +1,41 @@
+"""How far it is from the command to the algorithm: what a reader steps through."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import main
+from tests.pages import ROOT
+
+FILES = 16
+FUNCTIONS = 130
+
+
+class FirstRound(BaseException):
+    """Leave a run at its first round; no handler of errors catches this."""
+
+
+def test_few_files_and_functions_are_entered_before_the_first_speculative_step():
+    entered = set()  # (file, function) of our own code; a module's own lines are no function
+
+    def watch(frame, event, argument):
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(f"{ROOT}{os.sep}"):
+            return
+        file = Path(code.co_filename).relative_to(ROOT)
+        if file.parts[0] != "tests" and code.co_name != "<module>":
+            entered.add((file.as_posix(), code.co_qualname))
+        if code.co_name == "speculative_step":
+            raise FirstRound
+
+    sys.setprofile(watch)
+    try:
+        with pytest.raises(FirstRound):
+            main.main(["--K", "4", "--temperature", "0", "--n_tokens_to_generate", "8"])
+    finally:
+        sys.setprofile(None)
+    n_files = len({file for file, _ in entered})
+    print(f"{n_files} files, {len(entered)} functions")
+    assert n_files <= FILES and len(entered) <= FUNCTIONS, sorted(entered)
