@@ -186,7 +186,7 @@ def record_chains(args):
         raise ValueError("--json does not apply to --record, which writes its own file")
     terminal.try_to_write("record", args.record)
     rounds = islice(places_of_pair(1.0, args.rounds), 0, None, EVERY)
-    recorded.write(args.record, [place.chain() for _, place in rounds])
+    recorded.write_chains(args.record, [place.chain() for _, place in rounds])
     return {"recorded": str(args.record)}
 
 

@@ -21,7 +21,7 @@ rows: in the range up to 1 the minimum of every token is p_target, and in the ot
 p_draft. Other sums can differ a little, such as block's sum of max(share * p_target - p_draft,
 0).
 
-The file stores float16; `read` divides each row by its sum in float64.
+The file stores float16; `read_chains` divides each row by its sum in float64.
 
 No lossless test of one chain of drawn guesses exceeds the bound. Block is the best test if a
 round depends on the text alone, as in every decoder here (tests/test_optimum.py). A
@@ -98,7 +98,7 @@ def reduced(guesses: list[int], p_draft: np.ndarray, p_target: np.ndarray) -> Ch
     return guesses_out, np.array(draft_out), np.array(target_out)
 
 
-def write(path: Path, chains: list) -> None:
+def write_chains(path: Path, chains: list) -> None:
     """Write the chains with reduced rows, and the tokens of TESTS on their whole rows."""
     reduced_chains = [reduced(*chain) for chain in chains]
     guesses, p_draft, p_target = zip(*reduced_chains)
@@ -108,7 +108,7 @@ def write(path: Path, chains: list) -> None:
                         p_target=np.array(p_target, np.float16), on_whole_rows=on_whole_rows)
 
 
-def read(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
+def read_chains(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
     """Return the chains of a file, and the tokens of TESTS on their whole rows, [n, 3]."""
     with np.load(path) as stored:
         guesses = stored["guesses"].tolist()  # [n, K]
@@ -154,7 +154,7 @@ def means_table(figures: dict[str, dict[str, float]]) -> str:
 
 def paragraphs(name: str = "", verify: Test | None = None, path: Path = PATH) -> Iterator[str]:
     """Yield the figures of TESTS, and of a verifier with this name, on the recorded rounds."""
-    chains, on_whole_rows = read(path)
+    chains, on_whole_rows = read_chains(path)
     figures = []  # of each round: {test: tokens}
     for chain in chains:
         figures.append({test: tokens(*chain) for test, tokens in TESTS.items()})

@@ -16,7 +16,7 @@ from variants.block import block_verify
 from variants.match import match_verify
 
 SECTION = section(file_text(".github/CONTRIBUTING.md"), "Your test on the recorded rows")
-CHAINS, ON_WHOLE_ROWS = recorded.read()
+CHAINS, ON_WHOLE_ROWS = recorded.read_chains()
 ALWAYS = "def verify(guesses, p_draft, p_target, rng):\n    return [*guesses, 0]\n"
 # wrong on recorded rows only, which have more columns than a toy's
 RAISES = ALWAYS.replace("return", "return len(p_target[0]) > 3 and 1 / 0 or")
@@ -27,7 +27,7 @@ UNKNOWN_TOKEN = ALWAYS.replace("0]", "99 * (len(p_target[0]) > 3)]")
 def said(tmp_path, monkeypatch):
     """Return a function that judges a file with this text on n rounds: (status, output)."""
     def run(text, n=3, **limits):
-        monkeypatch.setattr(recorded, "read", lambda path: (CHAINS[:n], ON_WHOLE_ROWS[:n]))
+        monkeypatch.setattr(recorded, "read_chains", lambda path: (CHAINS[:n], ON_WHOLE_ROWS[:n]))
         return judged(tmp_path, text, with_rows=True, **limits)
     return run
 
@@ -65,7 +65,7 @@ def test_the_figures_of_reduced_rows_are_those_of_whole_rows():
 def test_the_file_is_what_the_command_writes(tmp_path, capsys):
     assert main(["rules", "--record", str(tmp_path / "rows.npz"), "--rounds", "21"]) == 0
     assert "3 recorded rounds of the bundled pair" in capsys.readouterr().out
-    written, on_whole_rows = recorded.read(tmp_path / "rows.npz")
+    written, on_whole_rows = recorded.read_chains(tmp_path / "rows.npz")
     for chain, stored in zip(written, CHAINS[:3], strict=True):
         for new, old in zip(chain, stored):  # guesses, p_draft, p_target: float16 has 11 bits
             assert np.allclose(new, old, rtol=2e-3, atol=1e-6)

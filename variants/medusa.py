@@ -22,7 +22,7 @@ import numpy as np
 from cache import to_host, unembed
 from sampling import sample
 from speculative import Step, make_step
-from variants.registry import Decoder, Flag, Models, needing, number, wholes
+from variants.registry import Decoder, Flag, Models, needing, wholes
 from variants.shared.best_tree import n_levels, uniform_shape
 from variants.shared.branches import (
     Tree,
@@ -145,26 +145,12 @@ def build(models: Models,
           sparse: Annotated[list | None, Flag(sparse_tree, "any tree, instead of --widths: the "
               "ranks on the path to each node, such as '0 1 0.0 0.1 0.0.0'")] = None,
           acceptance: Annotated[str, Flag(str, "test of the guesses; typical is not lossless",
-              ("exact", "typical"))] = "exact",
-          epsilon: Annotated[float | None, Flag(number, "the typical test accepts "
-              "p_target > min(epsilon, delta exp(-entropy)) (default: 0.09)")] = None,
-          delta: Annotated[float | None, Flag(number, "see --epsilon (default: "
-              "0.3)")] = None) -> Step:
+              ("exact", "typical"))] = "exact") -> Step:
     """Return the step of the paper's heads with either test, over either kind of tree."""
     if sparse and widths:
         raise ValueError("--widths and --sparse are both given: choose one")
-    thresholds = {}  # those that are given; the others keep verify_typical's defaults
-    if epsilon is not None:
-        thresholds["epsilon"] = epsilon
-    if delta is not None:
-        thresholds["delta"] = delta
-    if thresholds and acceptance == "exact":
-        first_name = min(thresholds)  # in alphabetical order
-        raise ValueError(f"--{first_name} needs --acceptance typical")
     choices = sparse or uniform_shape(widths or (3, 2, 1))
-    test = verify_tree
-    if acceptance == "typical":
-        test = partial(verify_typical, **thresholds)
+    test = verify_typical if acceptance == "typical" else verify_tree
     return medusa_step(models, choices, test, **models.sampling)
 
 

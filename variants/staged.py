@@ -49,7 +49,7 @@ def staged_tree(x, k, rng, inner, width):
     return tree, tree.rows()
 
 
-def ngram(n_vocab, order):
+def ngram(n_vocab, order=3):
     """Return a draft that counts what followed the last tokens earlier in the text.
 
     A context is the last n tokens: order 3 uses n = 0, 1 and 2. The row of a context adds two
@@ -86,15 +86,13 @@ def at_temperature_0(model):
 def build(models: Models,
           K: GUESSES = 4,
           inner_K: Annotated[int, Flag(whole, "guesses per round of the inner step")] = 2,
-          order: Annotated[int, Flag(whole, "order of the n-gram model; at 3 it reads the "
-              "last two tokens")] = 3,
           width: Annotated[int, Flag(whole, "guesses per position; above 1 they form a tree "
               "instead of a chain")] = 1) -> Step:
     """Return the step of the target, whose draft is decoded with an n-gram model as draft."""
     if models.is_greedy and width > 1:
         raise ValueError(f"--width {width} does not apply at --temperature 0, where one "
                          "token has all the probability")
-    smallest = ngram(models.target.n_vocab, order)
+    smallest = ngram(models.target.n_vocab)
     if models.is_greedy:
         smallest = at_temperature_0(smallest)
     inner = draft_and_verify(smallest, models.draft_rows, inner_K)

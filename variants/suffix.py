@@ -106,14 +106,14 @@ def best_guess(x, all_counts, k, factor=2.0, min_prob=0.1):
     return max(candidates, key=lambda candidate: candidate[1])
 
 
-def copy_or_draft(x, k, rng, own, remembered, draft, n_vocab, cap, n_drafted, sure, **limits):
+def copy_or_draft(x, k, rng, own, remembered, draft, n_vocab, cap, n_drafted, sure):
     """Return copied guesses if their score is at least `sure`, else guesses of the draft.
 
-    `own` counts the text itself, `remembered` finished texts; `limits` are best_guess's. At
-    most `cap` guesses are copied, at most `n_drafted` are drawn from the draft.
+    `own` counts the text itself, `remembered` finished texts. At most `cap` guesses are copied,
+    at most `n_drafted` are drawn from the draft.
     """
     own.follow(x)
-    guesses, score = best_guess(x, [own, remembered], cap, **limits)
+    guesses, score = best_guess(x, [own, remembered], cap)
     # No guess is drawn before this choice, so the choice does not bias the text.
     if score >= sure:
         guesses = guesses[:k]  # cut only now, because the score counts all of them
@@ -125,10 +125,6 @@ def build(models: Models,
           K: Annotated[int | None, Flag(whole, "guesses per round of the draft "
               "(default: 4)")] = None,
           cap: Annotated[int, Flag(whole, "largest number of guesses copied per round")] = 10,
-          factor: Annotated[float, Flag(number, "largest number of guesses per matched "
-              "token")] = 2.0,
-          min_prob: Annotated[float, Flag(number, "stop copying before a guess whose "
-              "estimated probability is below this")] = 0.1,
           depth: Annotated[int, Flag(whole, "longest run of tokens, guesses included, that "
               "is counted")] = 16,
           sure: Annotated[float, Flag(number, "copy if at least this many guesses are "
@@ -137,9 +133,8 @@ def build(models: Models,
           memory: Annotated[str, Flag(str, "also copy from the finished texts in this file, "
               "and add the new text to it")] = "") -> Step:
     """Return the step of one text, which keeps counts; main.py adds the text to `memory`."""
-    if not (factor > 0 and 0 <= min_prob <= 1 and sure >= 0):
-        raise ValueError("need --factor > 0, 0 <= --min_prob <= 1 and --sure >= 0, got "
-                         f"{factor}, {min_prob} and {sure}")
+    if sure < 0:
+        raise ValueError(f"need --sure >= 0, got {sure}")
     if sure == 0 and K:
         raise ValueError("--K does not apply with --sure 0, where no draft guesses: leave it "
                          "out, or give --draft and a --sure above 0")
@@ -148,8 +143,7 @@ def build(models: Models,
     texts = read_memory(memory, n_vocab) if memory else ()
     make_guesses = partial(
         copy_or_draft, own=Counts(depth), remembered=Counts(depth, texts),
-        draft=models.draft_rows, n_vocab=n_vocab, cap=cap, n_drafted=n_drafted, sure=sure,
-        factor=factor, min_prob=min_prob)
+        draft=models.draft_rows, n_vocab=n_vocab, cap=cap, n_drafted=n_drafted, sure=sure)
     return make_step(models.target_rows, max(n_drafted, cap), make_guesses)
 
 

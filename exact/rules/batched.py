@@ -10,7 +10,7 @@ A batch has B rounds with K guesses each, over a vocabulary of V tokens:
 
 EXACT and WRONG are {id of a rule: its function}. exact/oracle.py is tested with these
 functions, and benchmarks/power.py runs the tests of engines on them. A test here is the batched
-form of the test with the same name in exact/rules/verifiers.py, and has the same parts. Rules
+form of a test of exact/rules/verifiers.py (TESTS), and has the same parts. Rules
 about the way to guess are left out, because the guesses are arguments here.
 """
 
@@ -109,8 +109,8 @@ def n_planned(guesses, p_draft, choose=np.argmax, costs=ways.COSTS):
 
 # ---- tests that go from guess to guess
 
-def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_residual, bonus=-1,
-          numbers="separate", scaled=unscaled, n_tested=all_of):
+def batch_chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_residual,
+                bonus=-1, numbers="separate", scaled=unscaled, n_tested=all_of):
     """Accept guess after guess; draw a replacement at the first rejection, or the bonus token.
 
     `bonus`, `numbers` and `scaled` are the arguments of verifiers.chain. `n_tested` returns how
@@ -149,7 +149,7 @@ def last_weights(guesses, p_draft, p_target, n, k, replace, bonus):  # -> [B, V]
     return np.where(is_bonus[:, None], bonus_row, replacement_row)
 
 
-def match(guesses, p_draft, p_target, uniforms, n_tested=all_of):
+def batch_match(guesses, p_draft, p_target, uniforms, n_tested=all_of):
     """Draw the target's tokens; write them up to the first token that is not the guess."""
     drawn = draw(p_target, uniforms)  # [B, K + 1]
     n_matches = n_leading(drawn[:, :-1] == guesses)
@@ -157,16 +157,16 @@ def match(guesses, p_draft, p_target, uniforms, n_tested=all_of):
     return written(guesses, n, entry_per_round(drawn, n))
 
 
-def no_bonus(guesses, p_draft, p_target, uniforms):
-    """Test as `chain`, and draw no bonus token."""
-    tokens = chain(guesses, p_draft, p_target, uniforms)
+def batch_no_bonus(guesses, p_draft, p_target, uniforms):
+    """Test as `batch_chain`, and draw no bonus token."""
+    tokens = batch_chain(guesses, p_draft, p_target, uniforms)
     tokens[:, -1] = -1  # only a bonus token is in the last column
     return tokens
 
 
 # ---- tests of several guesses at once
 
-def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest, shares=right_shares):
+def batch_traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest, shares=right_shares):
     """Accept the largest number n of guesses whose test passes.
 
     `rest` and `shares` are the arguments of verifiers.traversal.
@@ -200,11 +200,11 @@ def p_block(mass, share, p_guess, rest):  # [B, K], [B, K + 1], [B, K] -> [B, K]
 # ---- the rules
 
 TESTS = {  # {a test of one round: the same test of a batch}
-    verify: chain,
-    verifiers.chain: chain,
-    match_verify: match,
-    verifiers.no_bonus: no_bonus,
-    verifiers.traversal: traversal,
+    verify: batch_chain,
+    verifiers.chain: batch_chain,
+    match_verify: batch_match,
+    verifiers.no_bonus: batch_no_bonus,
+    verifiers.traversal: batch_traversal,
     with_rows: with_rows}
 COUNTS = {  # {a way to guess: the function that returns how many guesses are tested}
     guess: all_of,
@@ -239,7 +239,7 @@ def batched_rules(exact):
         settings = dict(settings)
         if test is with_rows:
             settings["test"] = TESTS[settings["test"]]
-        # only `chain` and `match` have the argument n_tested; no other test needs it
+        # only batch_chain and batch_match have the argument n_tested; no other test needs it
         if COUNTS[way] is not all_of:
             settings["n_tested"] = partial(COUNTS[way], **way_settings)
         tests[rule.id] = partial(TESTS[test], **settings)
