@@ -5,7 +5,6 @@ The models are random and tiny, in float64. No test needs a network.
 
 import json
 import os
-import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
