@@ -86,9 +86,9 @@ def methods_table(family=None):
         # A decoder may have several papers: "A; B" with the addresses "URL_A URL_B".
         papers = "; ".join(f"[{paper}]({url})" for paper, url
                            in zip(entry.source.split("; "), entry.url.split()))
-        rows.append(f"| {name} | {papers} | {', '.join(needs) or 'the target'} | "
-                    f"{exactness(entry.exact_words)} | {positions} | {bar(name, 0)} | "
-                    f"{bar(name, 1)} |")
+        cells = [name, papers, ", ".join(needs) or "the target", exactness(entry.exact_words),
+                 positions, bar(name, 0), bar(name, 1)]
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 

@@ -17,7 +17,7 @@ import pytest
 import speculative
 from docs import sixty_lines, tour
 from docs.__main__ import main
-from docs.readme import BLOCK, STATIC, exactness, families, fill, shell_output, source
+from docs.readme import BLOCK, STATIC, exactness, fill, raced, shell_output, source, which_table
 from docs.tables import K_by_hand, easy_tokens, stored
 from tests.pages import ROOT, code, file_text, on_one_line, section, table
 from theory import speedup
@@ -34,7 +34,9 @@ README, LEARN, PAPERS = (TEXTS[name] for name in ("README.md", "docs/learn.md",
 LEARN_WORDS = on_one_line(LEARN)
 TOUR = file_text("docs/tour.ipynb")
 CELLS = json.loads(TOUR)["cells"]
-REQUIREMENTS = [line.split("  #")[0] for line in file_text("requirements.txt").splitlines()]
+RUN, REQUIREMENTS = ([line.split("  #")[0] for line in file_text(name).splitlines()
+                      if not line.startswith(("#", "-r "))]
+                     for name in ("requirements/run.txt", "requirements.txt"))
 PROJECT = tomllib.loads(file_text("pyproject.toml"))["project"]
 
 FENCED = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
@@ -90,17 +92,28 @@ def test_every_label_of_a_link_is_defined_and_used(page):
     assert all(text.count(f"[{label}]") > 1 for label in defined)
 
 
-def test_every_core_file_and_every_family_is_on_the_front_page():
+def test_every_core_file_is_on_the_front_page():
     assert all(f"]({path.name})" in README for path in ROOT.glob("*.py"))
-    assert families() in README
 
 
 def test_every_decoder_has_a_family_and_a_paragraph_in_its_section():
-    both = TEXTS["docs/decoders.md"] + TEXTS["docs/guesses.md"]
+    page = TEXTS["docs/methods.md"]
     for name, entry in DECODERS.items():
         if name != "speculative":  # the root of the family
             heading = entry.family[0].upper() + entry.family[1:]
-            assert entry.family in FAMILIES and f"**[{name}](" in section(both, heading), name
+            assert entry.family in FAMILIES and f"**[{name}](" in section(page, heading), name
+
+
+def test_a_method_that_pays_was_faster_in_its_slowest_run():
+    """Of the rows of a decoder the fastest is shown, and at most six decoders in a cell."""
+    _, _, *lines = which_table().split("\n")
+    for line in lines:
+        for temperature, cell in enumerate(line.split("|")[2:4]):
+            shown = re.findall(r"`([^`]+)` (\d\.\d\d)", cell)
+            assert 0 < len(shown) <= 6
+            for text, speed in shown:
+                _, (median, slowest, fastest) = raced(temperature)[text]
+                assert 1 < slowest <= median <= fastest and median == float(speed)
 
 
 def named_tests(text):
@@ -183,19 +196,17 @@ def test_examples_do_what_they_show(page):
 # ---- what is installed
 
 def test_the_short_list_of_packages_is_all_that_the_main_job_needs():
-    short = set(re.search(r"^pip install ([^-#\n]*)", README, re.MULTILINE)[1].split())
-    whole = {re.match(r"[\w-]+", line)[0] for line in REQUIREMENTS}
-    hidden = {"cupy", "threadpoolctl", "torch"}
-    hidden |= {name.replace("-", "_") for name in whole - short}
+    hidden = {"cupy", "torch"} | {re.match(r"[\w-]+", line)[0].replace("-", "_")
+                                  for line in REQUIREMENTS}
     program = ("import sys; sys.modules |= dict.fromkeys(sys.argv[1:]); sys.argv[1:] = []; "
                "import main; sys.exit(main.main(['--n_tokens_to_generate', '4']))")
     done = subprocess.run([sys.executable, "-c", program, *hidden], cwd=ROOT, text=True,
                           capture_output=True, timeout=120)
-    assert short < whole and (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_pyproject_names_packages_of_requirements_txt_with_its_bounds():
-    assert {line.replace("'", '"') for line in PROJECT["dependencies"]} <= {*REQUIREMENTS}
+def test_pyproject_names_the_packages_of_the_short_list():
+    assert {line.replace("'", '"') for line in PROJECT["dependencies"]} == {*RUN}
     assert f"Python {PROJECT['requires-python'].removeprefix('>=')} or newer" in README
 
 

@@ -13,10 +13,10 @@ from docs.pictures.palette import COLOURS, SERIES, darkened
 from docs.pictures.race import BAR, text_of
 from docs.pictures.svg import SMALL_SIZE
 from docs.pictures.theorem1 import columns
-from docs.pictures.wild import FULL, project
-from docs.tables import printed_tables
+from docs.pictures.wild import COLOURS as COLOURS_OF_STATUS
+from docs.pictures.wild import FULL
 from tests.chromium import PICTURES, TELEPHONE, assert_apart
-from tests.pages import file_text
+from tests.pages import file_text, output
 
 TEXT = "{http://www.w3.org/2000/svg}text"
 EACH_PICTURE = pytest.mark.parametrize("name", picture_names())
@@ -88,26 +88,23 @@ def test_the_committed_files_show_their_data(name, words, tmp_path):
             assert drawn == committed
 
 
-def test_the_picture_of_rules_has_the_names_and_distances_of_the_pages_tables():
-    """tests/test_rules.py enumerates the tables; once a week the picture is drawn again."""
-    wrong = []  # (distance at K = 3, name, links) of the wrong rules that were met in public
-    for table in printed_tables(file_text("docs/wild.md")):
-        for label, row in table.rows.items():
-            first, *_, links = row.values()
-            # the first column has ids, and the second sentences; settings have no ids
-            name = label if first == "**no**" else first
-            if row.get("K = 3", "0") != "0" and links:
-                wrong.append((float(row["K = 3"]), name, links))
-    wrong.sort(key=lambda rule: -rule[0])
+def test_the_picture_of_rules_has_the_entries_of_the_pages_table():
+    """tests/test_rules.py enumerates the table; once a week the picture is drawn again."""
+    wanted = []  # (distance at K = 3, project, rule, status)
+    for line in output(file_text("docs/wild.md"), "--public").split("\n")[2:]:
+        _, project, rule, status, _, distance, *_ = map(str.strip, line.split("|"))
+        wanted.append((float(distance), project, rule, status))
+    wanted.sort(key=lambda entry: -entry[0])
     svg = ElementTree.parse(IMAGES / "wild.svg")
     texts = [node.text for node in svg.iter(TEXT)]
     figures = [float(text) for text in texts if re.fullmatch(r"\d\.\d{3}", text)]
-    bars = [float(node.get("width")) for node in svg.iter() if node.get("class") == "red_bar"]
-    distances = [distance for distance, *_ in wrong]
-    assert figures == pytest.approx(distances, abs=6e-4) and len(wrong) > 10
-    assert bars == pytest.approx([FULL * distance for distance in distances], abs=0.02)
-    for _, name, links in wrong:
-        assert project(links) in texts and name in " ".join(texts)
+    bars = [(node.get("class"), float(node.get("width"))) for node in svg.iter()
+            if node.get("class") in COLOURS_OF_STATUS.values() and node.get("width") != "12"]
+    assert figures == pytest.approx([entry[0] for entry in wanted], abs=6e-4) and len(wanted) > 10
+    for (colour, width), (distance, project, rule, status) in zip(bars, wanted, strict=True):
+        assert colour == COLOURS_OF_STATUS[status]
+        assert width == pytest.approx(FULL * distance, abs=0.02)
+        assert project in texts and rule in texts
 
 
 # The names of pictures that the narrow pages show: their text has at least 11 pixels.

@@ -1,10 +1,10 @@
-"""Draw power.svg: which test of which engine finds which wrong rule, as benchmarks/power.py found.
+"""Draw power.svg: which test of which engine finds which wrong rule (benchmarks/power.py).
 
 A cell is as green as the fraction of runs in which the test fails, which is right for a wrong
 rule.
 """
 
-from docs.pictures.svg import EDGE, WIDTH, picture
+from docs.pictures.svg import EDGE, picture
 from exact.rules.batched import EXACT
 from lib.svg import rect, text
 
@@ -24,8 +24,9 @@ def caught(figures):
 def draw(figures):
     """Return the picture of the stored figures."""
     found = caught(figures)
-    tests = sorted(next(iter(found.values())),
-                   key=lambda test: -sum(row[test] for row in found.values()))
+    n_found = {test: sum(row[test] > 0.5 for row in found.values())
+               for test in next(iter(found.values()))}
+    tests = sorted(n_found, key=lambda test: -n_found[test])
     parts = [text(EDGE, 32, "Which test finds which wrong rule?", "bold"),
              rect(EDGE, 47, 12, 12, "green_bar", rx=2),
              text(EDGE + 18, 58, "found", "small"),
@@ -39,13 +40,11 @@ def draw(figures):
             y = TOP + ROW * i
             parts += [rect(x, y, SIDE, ROW - 3, "track", rx=2),
                       rect(x, y, SIDE, ROW - 3, "green_bar", rx=2, fill_opacity=row[test])]
-        n_found = sum(row[test] > 0.5 for row in found.values())
-        parts.append(text(x + SIDE / 2, TOP + ROW * len(found) + 16, str(n_found), "small",
-                          text_anchor="middle"))
+        parts.append(text(x + SIDE / 2, TOP + ROW * len(found) + 16, str(n_found[test]),
+                          "small", text_anchor="middle"))
     for i, rule in enumerate(found):
         parts.append(text(EDGE, TOP + ROW * i + 16, rule, "small"))
     parts.append(text(EDGE, TOP + ROW * len(found) + 16, f"found, of {len(found)}", "small"))
-    listed = "; ".join(f"{test} finds {sum(row[test] > 0.5 for row in found.values())}"
-                       for test in tests)
+    listed = "; ".join(f"{test} finds {n_found[test]}" for test in tests)
     return picture(TOP + ROW * len(found) + 32,
                    f"Of {len(found)} wrong rules, {listed}.", parts)

@@ -94,8 +94,10 @@ class Timeline:
         # A class and its keyframes have one name.
         frames = [f"@keyframes {name}{{{steps}}}" for steps, name in self.classes.items()]
         uses = [f".{name}{{animation-name:{name}}}" for name in self.classes.values()]
-        # What is not shown at the end is `gone`. All animations are as long as the loop.
-        shared = f".gone{{opacity:0}}g,text,rect{{animation:{self.loop:.2f}s linear infinite}}"
+        # What is not shown at the end is `gone`. All animations are as long as the loop, and
+        # begin in the pause at its end, so that the first picture is the finished one.
+        shared = (f".gone{{opacity:0}}g,text,rect{{animation:{self.loop:.2f}s linear infinite;"
+                  f"animation-delay:{PAUSE / 2 - self.loop:.2f}s}}")
         still = "@media (prefers-reduced-motion:reduce){*{animation:none!important}}"
         return "\n".join([shared, *uses, *frames, still])
 

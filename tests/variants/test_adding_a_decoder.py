@@ -7,6 +7,7 @@ import pytest
 
 import main
 import variants
+from docs.readme import methods_table
 from tests.commands import json_of_run
 from tests.pages import code, file_text, section
 from tests.small import forms, stepper
@@ -41,3 +42,7 @@ def test_the_command_line_lists_and_runs_the_example(added, capsys):
     assert f" {added}" in capsys.readouterr().out.split("Decoders (")[1]
     got = json_of_run("--decoder", added, "--n_tokens_to_generate", 10, "--dtype", "float64")
     assert got["identical"] and got["exact"] and got[added]["tokens"] == 10
+
+
+def test_the_table_of_its_family_shows_it(added):
+    assert f"| {added} |" in methods_table("no draft model")
