@@ -18,7 +18,8 @@ from exact import oracle, toys
 from exact.law import law, total_variation
 from exact.oracle import TOYS, check, check_by_sampling
 from exact.rules import batched, oracle_rows, verifiers
-from exact.rules.batched import EXACT, WRONG, at, chain, draw
+from exact.rules.batched import EXACT, WRONG, at, draw
+from exact.rules.batched import batch_chain as chain
 from exact.rules.guesses import drop_improbable, is_confident, stop_before
 from exact.rules.register import BY_ID
 from speculative import draft_and_verify, make_step
@@ -710,7 +711,7 @@ def test_a_copy_says_where_it_is_from():
 
 
 RATIO_FILE = """
-from exact.rules.batched import chain
+from exact.rules.batched import batch_chain as chain
 def verify(guesses, p_draft, p_target, uniforms):
     return chain(guesses, p_draft, p_target, uniforms)
 """
