@@ -189,7 +189,7 @@ def find_folder(model_size, models_dir):
     The path of a GGUF file is returned as it is; the name smollm2 means such a file.
     """
     name = str(model_size)  # model_size may be a Path
-    if gguf.is_gguf(name):
+    if name == gguf.SMOLLM2 or name.lower().endswith(".gguf"):
         return gguf.gguf_path(name)
     if re.fullmatch(r"\w[\w.-]*", name):  # a plain name, not a path
         return Path(models_dir) / name

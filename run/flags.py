@@ -163,7 +163,7 @@ REFUSED: list[tuple[Callable, str]] = [
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     """Return the checked flags; the decoder's own flags are in `settings`."""
-    words = [full_name(word) for word in (sys.argv[1:] if argv is None else argv)]
+    words = [*map(full_name, sys.argv[1:] if argv is None else argv)]
     # The first parser reads --decoder; the second one, which knows all flags, has the --help.
     first = Parser(prog="main.py", add_help=False)
     first.add_flags("decoder", FIRST)
@@ -234,12 +234,15 @@ def make_parser(first: Parser, entry: Decoder) -> Parser:
 
 def settings_of(args: Namespace, entry: Decoder) -> dict:
     """Move the decoder's own flags out of `args`; return them with all defaults."""
-    own = {name: vars(args).pop(name) for name in entry.flags if name in args}
+    own = {}
     # The default draft is made for the default target. A decoder that can do without a draft
     # does so with any other target, unless a draft is given.
     is_default_pair = args.target_model_size == MODELS["target_model_size"]["default"]
     if entry.without_draft and not is_default_pair and "draft_model_size" not in args.given:
-        own = entry.without_draft | own
+        own = dict(entry.without_draft)
+    for name in entry.flags:
+        if name in args:
+            own[name] = vars(args).pop(name)
     return entry.settings(own)
 
 

@@ -225,9 +225,9 @@ def with_costs(task: Task) -> tuple[Task, float]:
 
 def compile_products(target: Target) -> None:
     """Compile or load all products, so that no measured run waits for Numba."""
-    # Only a GPT2, which has `params`, uses our products.
+    # Only models of ours, which have `params`, use these products.
     if hasattr(target, "params"):
-        products.warm_up(target.params["wpe"].dtype, notify)
+        products.warm_up(target.dtype, notify)
 
 
 def timed_rounds(rounds: Iterator[Round]) -> Iterator[tuple[Round, float]]:

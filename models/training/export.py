@@ -4,8 +4,8 @@ import shutil
 
 import numpy as np
 
-from lib.checkpoints import tensors
 from lib.checkpoints.huggingface import THEIR_SIZES, config_json
+from lib.checkpoints.weights import write_arrays
 from models.training import bpe
 from variants.shared.heads import fingerprint
 
@@ -22,7 +22,7 @@ def export(gpt2, work, folder):
     for name in bpe.BPE_FILES:
         shutil.copy(work / name, folder)
     weights = dict(gpt2.transformer.named_parameters(prefix="transformer"))
-    tensors.write_arrays(folder / "model.safetensors", to_arrays(weights), {"format": "pt"})
+    write_arrays(folder / "model.safetensors", to_arrays(weights), {"format": "pt"})
     hparams = {ours: getattr(gpt2.config, theirs) for ours, theirs in THEIR_SIZES.items()}
     end_of_text = hparams["n_vocab"] - 1  # the last id: bpe.train_bpe
     # float32, in which engines compute; the weights are stored in float16.
@@ -62,5 +62,5 @@ def export_heads(target, weights, folder):
     """Write heads.safetensors, whose metadata name the target."""
     wte = target.transformer.wte.weight.detach().numpy()
     # Heads are loaded only beside the target that they were trained on.
-    tensors.write_arrays(folder / "heads.safetensors", to_arrays(weights),
+    write_arrays(folder / "heads.safetensors", to_arrays(weights),
                          {"target": fingerprint(wte)})

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from cache import to_host
-from lib.checkpoints import tensors
+from lib.checkpoints.weights import checked_array, open_arrays
 
 
 def fingerprint(wte):
@@ -30,7 +30,7 @@ def open_heads(models):
         raise ValueError(f"there are no heads for this target: no file {path} (tales-large has "
                          "heads; models/training trains them)")
     wte = models.target.params["wte"]
-    stored, metadata = tensors.open_arrays(path)
+    stored, metadata = open_arrays(path)
     this_target = fingerprint(wte)
     trained_for = metadata.get("target", this_target)  # a file without the entry is accepted
     if trained_for != this_target:
@@ -39,7 +39,7 @@ def open_heads(models):
                          f"{this_target[:8]!r}")
 
     def weight(name, *shape):
-        array = np.array(tensors.checked_array(stored, name, path, *shape))
+        array = np.array(checked_array(stored, name, path, *shape))
         if min(array.shape, default=0) < 1:  # no axis, or an axis of length 0
             raise ValueError(f"need {name} in {path} with a row for each head, got shape "
                              f"{array.shape}")
