@@ -66,6 +66,8 @@ class BatchReader(CachedModel):
     (True, True)
     """
 
+    alone: type[CachedModel]  # the class that reads one text
+
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
         # {text: (the ids in its cache, the cache)}; an entry disappears together with its text
@@ -87,6 +89,10 @@ class BatchReader(CachedModel):
                 for part, rows in zip(group, self.read_parts(group)):
                     logits[part.text] = rows
         return [logits[part.text] for part in parts]
+
+    def with_params(self, params):
+        """Return a model of other weights that reads one text: a draft that one text has."""
+        return self.alone(params, self.n_head)
 
     def part(self, text, ids, n_last):
         """Return the Part of one call: a pass reads the ids that the text's cache lacks."""
@@ -140,9 +146,13 @@ class BatchReader(CachedModel):
 class BatchGPT2(BatchReader, GPT2):
     """A GPT2 that reads many texts in one pass."""
 
+    alone = GPT2
+
 
 class BatchLlama(BatchReader, Llama):
     """A Llama that reads many texts in one pass."""
+
+    alone = Llama
 
 
 def most_rows(params, dtype):
