@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import main
-from tests.pages import ROOT
+from tests.commands import json_of_run
+from tests.pages import ROOT, code, file_text
 
 FILES = 16
 FUNCTIONS = 130
@@ -39,3 +40,9 @@ def test_few_files_and_functions_are_entered_before_the_first_speculative_step()
     n_files = len({file for file, _ in entered})
     print(f"{n_files} files, {len(entered)} functions")
     assert n_files <= FILES and len(entered) <= FUNCTIONS, sorted(entered)
+
+
+def test_the_statements_of_the_readme_write_the_text_of_its_command(capsys):
+    exec(code(file_text("README.md"), "python", "load_pair"), {})
+    text = capsys.readouterr().out.removesuffix("\n")
+    assert text == json_of_run("--K", 4, "--temperature", 0)["speculative"]["text"]
