@@ -82,10 +82,8 @@ class Uniform:
         edges = [low, *cuts, high]
         weights = [end - start for start, end in zip(edges, edges[1:])]
         width = high - low
-        # the lengths become shares of the interval. A new interval, [0, 1], needs no division.
-        # Without a cut the division 1 / 1 would give a float, and no Fraction would stay exact
-        if width != 1:
-            weights = [weight / width for weight in weights]
+        if width != 1:  # 1 / 1 is a float, and would end the Fractions
+            weights = [weight / width for weight in weights]  # shares of the interval
         # this run continues with one piece, and other runs with the other pieces
         branch = self.rng.fork(weights)
         piece_end = edges[branch + 1]

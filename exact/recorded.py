@@ -28,7 +28,6 @@ round depends on the text alone, as in every decoder here (tests/test_optimum.py
 test can write more tokens than block only if its later rounds depend on its rejected guesses.
 """
 
-import contextlib
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -37,7 +36,7 @@ from pathlib import Path
 import numpy as np
 
 from exact.expected import ChainTokens, chain_bound, mean_tokens
-from exact.law import expectation, paths
+from exact.law import paths
 from lib.markdown import markdown_table
 from lib.statistics import means
 from speculative import Test, verify
@@ -51,8 +50,7 @@ RATIOS = 1, 2, 4  # the limits between the four ranges of p_target / p_draft
 TESTS: dict[str, ChainTokens] = {
     "ratio": partial(mean_tokens, verify), "block": partial(mean_tokens, block_verify),
     "bound of one chain": chain_bound}
-MOST = 2000  # rounds are enumerated if the first round has at most this many outcomes
-RUNS = 200  # otherwise each round is run this many times
+MOST = 2000  # outcomes of a round that are enumerated; a test that draws when needed has fewer
 
 Chain = tuple[list[int], np.ndarray, np.ndarray]  # (guesses, p_draft, p_target)
 
@@ -123,22 +121,16 @@ def read_chains(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
 
 # ---- figures
 
-def tokens_of(verify: Test, chains: list[Chain]) -> tuple[list, str]:
-    """Return the tokens of a verifier in each round, and in words how they were found."""
-    rounds = [partial(verify, *chain) for chain in chains]  # functions of rng
-    # the first round's outcomes are counted, up to MOST + 1. An unfinished enumeration forbids
-    # other generators, so `closing` ends the enumeration before default_rng is called below
-    with contextlib.closing(paths(rounds[0])) as outcomes:
-        first_outcomes = list(islice(outcomes, MOST + 1))
-    if len(first_outcomes) <= MOST:
-        expected = [expectation(one_round, len) for one_round in rounds]
-        return expected, "every outcome is enumerated"
-    rng = np.random.default_rng(0)
-    means_of_rounds = []
-    for one_round in rounds:
-        lengths = [len(one_round(rng)) for _ in range(RUNS)]
-        means_of_rounds.append(np.mean(lengths))
-    return means_of_rounds, f"the mean of {RUNS} runs of each round"
+def tokens_of(verify: Test, chains: list[Chain]) -> list:
+    """Return the expected tokens of a verifier in each round; every outcome is enumerated."""
+    expected = []
+    for chain in chains:
+        outcomes = list(islice(paths(partial(verify, *chain)), MOST + 1))
+        if len(outcomes) > MOST:
+            raise ValueError(f"need a verify with at most {MOST} outcomes in a recorded round: "
+                             "draw a token only when the round needs it")
+        expected.append(sum(len(ids) * p for ids, p, _ in outcomes))
+    return expected
 
 
 def means_table(figures: dict[str, dict[str, float]]) -> str:
@@ -162,8 +154,7 @@ def paragraphs(name: str = "", verify: Test | None = None, path: Path = PATH) ->
     yield (f"{len(chains)} recorded rounds of the bundled pair, temperature 1, "
            f"K = {len(guesses)}:")
     if verify:
-        tokens_of_verify, how = tokens_of(verify, chains)
-        for of_round, n_tokens in zip(figures, tokens_of_verify):
+        for of_round, n_tokens in zip(figures, tokens_of(verify, chains)):
             of_round[name] = n_tokens
     texts = range(len(figures))  # every round is counted as an independent text
     yield means_table(means(figures, texts))
@@ -171,4 +162,4 @@ def paragraphs(name: str = "", verify: Test | None = None, path: Path = PATH) ->
     whole = ", ".join(f"{test} {mean:.3f}" for test, mean in whole_means)
     yield f"On rows with a column for every token of the vocabulary: {whole}."
     if verify:
-        yield f"{name}: {how}."
+        yield f"{name}: every outcome is enumerated."

@@ -56,11 +56,6 @@ class Shared(Around):
         return getcurrent().parent.switch((self, ids, n_last))
 
 
-def unbatched(model):
-    """Return the batch model of a function `model(ids, n_last)` that has no cache."""
-    return lambda calls: [model(ids, n_last) for _, ids, n_last in calls]
-
-
 @dataclass(eq=False)
 class OneByOne(Around):
     """Make a batch model of any model with `fresh()`: each text has its own copy and passes."""
@@ -118,7 +113,8 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     >>> import numpy as np
     >>> from functools import partial
     >>> from speculative import draft_and_verify
-    >>> count_up = Shared(unbatched(lambda ids, n: np.eye(10)[np.array(ids[-n:]) + 1]))
+    >>> row_after = np.eye(10)[1:]  # row_after[i] gives token i + 1 probability 1
+    >>> count_up = Shared(lambda calls: [row_after[ids[-n:]] for _, ids, n in calls])
     >>> jobs = [([i], 3, np.random.default_rng(i)) for i in (0, 4)]
     >>> new_step = partial(draft_and_verify, count_up, count_up, 1)
     >>> for rounds in generate_batch(jobs, new_step, stop={6}):

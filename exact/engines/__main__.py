@@ -165,19 +165,16 @@ def sampled_lines(package: str) -> Iterator[list[str]]:
 
 def engine_tables(packages: list[str]) -> Iterator[str]:
     """Yield the table of the enumerated engines, then the table of the sampled engines."""
-    sampled = [package for package in packages if ENGINES[package].is_sampled]
-    enumerated = [package for package in packages if package not in sampled]
-    if enumerated:
+    def lines_of(lines_of_engine, is_sampled):
+        return [line for package in packages if ENGINES[package].is_sampled == is_sampled
+                for line in lines_of_engine(package)]
+
+    head = ["engine", "guesses", "exact?"]
+    if lines := lines_of(enumerated_lines, is_sampled=False):
         toys = [f"toy {toy}, K = 1, 2, 3" for toy in TOYS]
-        lines = []
-        for package in enumerated:
-            lines += enumerated_lines(package)
-        yield markdown_table(["engine", "guesses", "exact?", *toys], lines)
-    if sampled:
-        lines = []
-        for package in sampled:
-            lines += sampled_lines(package)
-        yield markdown_table(["engine", "guesses", "exact?", "distance"], lines)
+        yield markdown_table([*head, *toys], lines)
+    if lines := lines_of(sampled_lines, is_sampled=True):
+        yield markdown_table([*head, "distance"], lines)
         yield explanation()
 
 

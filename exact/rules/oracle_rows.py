@@ -15,42 +15,33 @@ from exact import oracle
 from exact.law import completed, law, text_law, total_variation
 from exact.rules.batched import WRONG
 from exact.rules.register import BY_ID, rule_step
-from exact.toys import best
+from exact.toys import best, numbered
 from lib.terminal import Parser, command
 from speculative import guess
-
-NOTHING = -1  # the token before the first token; the row after it is row 1 + NOTHING = 0
-
 
 # ---- KNOWN
 
 def model_of(numbers_of_rows):
-    """Return the model with the given rows, divided by their sums: row 0 follows [NOTHING].
+    """Return the model with the given rows, divided by their sums.
 
-    Row 1 + token follows every text that ends in this token.
+    Row 0 follows the empty text, and row 1 + token every text that ends in this token.
     """
     rows = [np.array([Fraction(number, sum(numbers)) for number in numbers], dtype=object)
             for numbers in numbers_of_rows]
-
-    def rows_after(ids, n_last=1):
-        # row 1 + NOTHING is row 0
-        last_tokens = list(ids)[-n_last:]
-        return np.array([rows[1 + token] for token in last_tokens])
-
-    return rows_after
+    return numbered(rows, lambda number, token: 1 + token)
 
 
 def round_and_target(rule, toy, K):
-    """Return the distributions of a round, of texts and of the target's texts after [NOTHING].
+    """Return the distributions of a first round, of texts and of the target's texts.
 
     The round has K guesses. A text is the round, completed to K + 1 tokens by draws from the
     target, as in the oracle.
     """
     draft, target = map(model_of, toy)
     step = rule_step(rule, draft, target, K)
-    tokens = law(lambda rng: step([NOTHING], K + 1, rng).ids)
-    texts = completed(tokens, [NOTHING], target, K + 1)
-    return tokens, texts, text_law([NOTHING], target, K + 1)
+    tokens = law(lambda rng: step([], K + 1, rng).ids)
+    texts = completed(tokens, [], target, K + 1)
+    return tokens, texts, text_law([], target, K + 1)
 
 
 def with_drawn_guesses(rule):

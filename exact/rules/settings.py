@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exact.law import composed_law, law, text_law
+from exact.rules.guesses import unchanged_rows
 from exact.rules.register import MLX_SWIFT, SGLANG, commit, file_at, pull
 from exact.toys import N_UNDER_SETTING, TOYS, Found, Setting, X, row_under, under
 from speculative import Model, Round, guess, speculative_step, up_to_stop
@@ -56,30 +57,17 @@ def penalty(row, seen):
     return row * factors
 
 
-def no_repeat(row, seen):
-    """Give the last token the weight 0, so that no token directly follows itself."""
-    if not seen:
-        return row
-    is_allowed = [int(token != seen[-1]) for token in range(len(row))]
-    return row * is_allowed
+def forbidding(row, tokens):
+    """Give these tokens the weight 0."""
+    return row * [int(token not in tokens) for token in range(len(row))]
 
 
-def min_length(row, seen):
-    """Give STOP the weight 0 among the first FEWEST new tokens."""
-    if len(seen) >= FEWEST:
-        return row
-    is_allowed = [int(token != STOP) for token in range(len(row))]
-    return row * is_allowed
-
-
-def half_temperature(row, seen):
-    """Square the row, as temperature 1/2 does."""
-    return row**2
-
-
-def no_setting(row, seen):
-    """Return the row unchanged, for the rules about stop tokens."""
-    return row
+# no token directly follows itself
+no_repeat = lambda row, seen: forbidding(row, seen[-1:])
+# STOP is not among the first FEWEST new tokens
+min_length = lambda row, seen: forbidding(row, (STOP,) if len(seen) < FEWEST else ())
+half_temperature = lambda row, seen: row**2
+no_setting = lambda row, seen: row  # for the rules about stop tokens
 
 
 # ---- given(record, guesses, t): the tokens that the setting is given for row t, or None
@@ -87,18 +75,10 @@ def no_setting(row, seen):
 # right: the tokens before row t are the record and the first t guesses
 own_tokens = lambda record, guesses, t: (*record, *guesses[:t])
 tokens_before_the_round = lambda record, guesses, t: record
-
-
-def bonus_only(record, guesses, t):
-    """Return the record for the bonus row, and None for the rows of guesses."""
-    is_bonus = t == len(guesses)  # the bonus row follows all guesses
-    return record if is_bonus else None
-
-
-def all_but_bonus(record, guesses, t):
-    """Return the right tokens for the rows of guesses, and None for the bonus row."""
-    is_bonus = t == len(guesses)
-    return None if is_bonus else own_tokens(record, guesses, t)
+# the bonus row follows all guesses
+bonus_only = lambda record, guesses, t: record if t == len(guesses) else None
+all_but_bonus = lambda record, guesses, t: (
+    None if t == len(guesses) else own_tokens(record, guesses, t))
 
 
 def last_twice(record, guesses, t):
@@ -153,7 +133,7 @@ def draw_under(x, k, rng, draft, under):
         return [under(draft(ids, n_last)[-1], guesses)]
 
     guesses, _ = guess(x, k, rng, draft_under)
-    return guesses, [draft(x + guesses[:t], 1)[-1] for t in range(k)]
+    return guesses, unchanged_rows(x, guesses, draft)
 
 
 # ---- the rules

@@ -16,7 +16,7 @@ from tests.reuse import each_copy
 from tests.small import lively_params
 from tests.test_caches import Name
 from tests.toys import PAIRS, toy
-from wrappers.batch import Shared, generate_batch, unbatched
+from wrappers.batch import Shared, generate_batch
 from wrappers.batch_gpt2 import BatchGPT2, Part, groups
 
 HPARAMS = dict(n_vocab=13, n_ctx=48, n_embd=32, n_head=2, n_layer=2)
@@ -65,7 +65,7 @@ def counting(model):
     """Return a batch model with `calls`: the lengths and n_last of every pass."""
     def wrapper(calls):
         wrapper.calls.append([(len(ids), n_last) for _, ids, n_last in calls])
-        return unbatched(model)(calls)
+        return [model(ids, n_last) for _, ids, n_last in calls]
 
     wrapper.calls = []
     return wrapper

@@ -90,8 +90,9 @@ class Tree:
 
     def rows(self):
         """Return the row that each node was first drawn from."""
-        # A dict keeps the last row of a node. In reversed order this is the node's first row.
-        first = dict(reversed(self.proposals))
+        first: dict[int, np.ndarray] = {}
+        for node, row in self.proposals:
+            first.setdefault(node, row)
         return [first[node] for node in range(len(self))]
 
     def ancestors(self):  # -> [n_nodes, n_nodes] of bool
