@@ -140,9 +140,15 @@ class BatchReader(CachedModel):
 class BatchGPT2(BatchReader, GPT2):
     """A GPT2 that reads many texts in one pass."""
 
+    def with_params(self, params):
+        return GPT2(params, self.n_head)
+
 
 class BatchLlama(BatchReader, Llama):
     """A Llama that reads many texts in one pass."""
+
+    def with_params(self, params):
+        return Llama(params, self.n_head)
 
 
 def most_rows(params, dtype):
