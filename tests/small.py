@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from cache import cached, causal_mask
-from gpt2 import transformer_block
+from gpt2 import GPT2, transformer_block
 from lib.checkpoints.weights import cut_params, n_params, random_params
 from sampling import residual
 from speculative import generate, make_step
@@ -139,7 +139,7 @@ class Logits:
     Its hidden states are the logits. A decoder that runs some of its blocks runs `params`.
     """
 
-    n_head = 1
+    dtype = np.dtype(np.float64)
 
     def __init__(self, model):
         self.model = model
@@ -155,6 +155,9 @@ class Logits:
         return log_rows(self.model, x, tree, n_last)
 
     hidden = __call__
+
+    def with_params(self, params):
+        return GPT2(params, n_head=1)
 
     def logits(self, states):
         return states

@@ -38,11 +38,6 @@ def models(sampling, folder=None, costs=None):
     return Models(Logits(DRAFT), Logits(TARGET), sampling, folder, costs)
 
 
-def test_the_name_of_a_decoder_leads_to_its_file():
-    for name, entry in DECODERS.items():
-        assert entry.build.__module__ == f"variants.{name}"
-
-
 # ---- flags that could be taken for each other, and thresholds
 
 def first_round(name, flags, sampling, x, folder=None, u=0.5):

@@ -125,17 +125,6 @@ def test_a_first_guess_that_pays_only_with_a_second_is_not_made_alone():
         assert len(step([0], n_left, np.random.default_rng(0)).guesses) == n
 
 
-def test_a_row_is_worth_computing_although_most_rows_would_lead_to_no_guess():
-    """Of ten rows three lead to a guess, which is always accepted; the others to none."""
-    a = [1.0, 0.0, *[0.5] * (BUCKETS - 2)]
-    shares = [0.3, 0.7, *[0.0] * (BUCKETS - 2)]
-    costs = Costs(0.05, [1.0, 1.5])
-    rules = policies(0, 1.0, a[:2], shares[:2], costs)
-    best = max((1 + tokens) / (1 + time) for tokens, time in rules)
-    assert best == pytest.approx((1 + 0.3) / (1 + 0.05 + 0.3 * 0.5))
-    assert rate_of_the_rule(a, shares, best, costs) == pytest.approx(best, rel=1e-12)
-
-
 # ---- as the text grows (tests/variants/test_speculative.py: what it chooses)
 
 def test_the_table_counts_the_guesses_that_were_tested_and_every_row():

@@ -42,7 +42,7 @@ def mean_tokens(step):
 def test_on_a_tree_of_one_path_the_test_is_that_of_a_chain(pair, of_tree, of_chain):
     steps = (draft_and_verify(*PAIRS[pair], 3, of_chain),
              tree_step(*PAIRS[pair], (1, 1, 1), "independent", of_tree))
-    for seed in range(20):
+    for seed in range(8):
         chain, tree = (complete([0], step, 12, np.random.default_rng(seed)) for step in steps)
         assert chain == tree
 
@@ -202,7 +202,7 @@ def test_rho_is_the_smallest_that_fits(p_draft, p_target, m):
         assert 1 - (1 - beta) ** m > (rho - 1e-6) * beta - ROUNDING
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_more_chains_yield_more_tokens_and_three_at_least_as_many_as_multi_step(seed):
     draft, target = (toy(4, seed + more, zeros=0) for more in (0, 60))
     steps = [make_step(path_by_path(target), 1,
@@ -216,7 +216,7 @@ def test_more_chains_yield_more_tokens_and_three_at_least_as_many_as_multi_step(
 # ---- traversal
 
 @pytest.mark.parametrize("widths, siblings, n_toys", [
-    ((1, 1), "distinct", 6), ((2, 1), "distinct", 6), ((1, 2), "distinct", 6),
+    ((1, 1), "distinct", 6), ((2, 1), "distinct", 3), ((1, 2), "distinct", 3),
     ((2, 2), "distinct", 2), ((2, 1), "independent", 2)])
 def test_traversal_never_yields_fewer_tokens_than_the_walk_from_the_root(
         widths, siblings, n_toys):
