@@ -161,6 +161,10 @@ class CachedModel:
         """Return a model over the same weights that has read nothing."""
         return type(self)(self.params, self.n_head)
 
+    def with_params(self, params):
+        """Return a model of this kind over other weights that has read nothing."""
+        return type(self)(params, self.n_head)
+
     def __call__(self, ids: Sequence[int], n_last: int = 1) -> np.ndarray:
         """Return logits [n_last, n_vocab]; the last row is for the token after `ids`.
 

@@ -44,7 +44,7 @@ def int8_copy(model, notify=None):
     """Return a copy of the model in int8, with an empty cache; `notify` as in warm_up."""
     # The compiled product is made ready now, so that the first round does not wait for it.
     warm_up(model.dtype, notify, is_int8=True)
-    return type(model)(with_matrices(model.params, int8), model.n_head)
+    return model.with_params(with_matrices(model.params, int8))
 
 
 def is_int8_copy(draft, target):

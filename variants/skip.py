@@ -39,7 +39,7 @@ def with_blocks(model, kept):
     """Return a model of these blocks only, which shares the model's weights."""
     # A new dict of the same arrays: no weight is copied.
     blocks = [model.params["blocks"][i] for i in kept]
-    return type(model)({**model.params, "blocks": blocks}, model.n_head)
+    return model.with_params({**model.params, "blocks": blocks})
 
 
 def build(models: Models,

@@ -88,6 +88,10 @@ class BatchReader(CachedModel):
                     logits[part.text] = rows
         return [logits[part.text] for part in parts]
 
+    def with_params(self, params):
+        """Return a model over other weights that reads one text: a draft, for a single text."""
+        return self.alone(params, self.n_head)
+
     def part(self, text, ids, n_last):
         """Return the Part of one call: a pass reads the ids that the text's cache lacks."""
         ids = list(ids)
@@ -140,9 +144,13 @@ class BatchReader(CachedModel):
 class BatchGPT2(BatchReader, GPT2):
     """A GPT2 that reads many texts in one pass."""
 
+    alone = GPT2
+
 
 class BatchLlama(BatchReader, Llama):
     """A Llama that reads many texts in one pass."""
+
+    alone = Llama
 
 
 def most_rows(params, dtype):
