@@ -145,6 +145,7 @@ class Logits:
         self.model = model
         self.n_vocab = len(model([0])[0])
         self.params = PARAMS[self.n_vocab]
+        self.dtype = self.params["wte"].dtype
         self.asked = []  # (text, n_last) of every call
 
     def __call__(self, ids, n_last=1):
@@ -161,6 +162,9 @@ class Logits:
 
     def logits(self, states):
         return states
+
+    def with_params(self, params):
+        return GPT2(params, self.n_head)
 
 
 def tiny_params(n_ctx=32):
