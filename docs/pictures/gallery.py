@@ -5,7 +5,7 @@
     wild              how far from the target's distribution public rules are
     power             which test of which engine finds which wrong rule
     theorem1          why accepted and resampled tokens together have the target's distribution
-    ladder            the expected tokens per round of two tests, and the bound of a chain
+    ladder            the expected tokens per round of eight rules, and the bound of a chain
     forking           every outcome of two tokens, as exact/law.py enumerates them
     expected_tokens   predicted speed-up against K, with the measured costs of rows
     speed-pair        the speed-ups that benchmarks/speed.py measured, and the predicted ones
@@ -41,7 +41,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 SVG = {"race": race.draw, "wild": wild.draw, "power": power.draw, "easy": easy.draw}
 RECORDED = ("race", "round", "easy")
 PLOTS = {  # {name: (draw, (width, height) in inches of 96 pixels)}
-    "theorem1": (theorem1.draw, (NARROW, 5.2)), "ladder": (ladder.draw, (NARROW, 2.9)),
+    "theorem1": (theorem1.draw, (NARROW, 5.2)), "ladder": (ladder.draw, (NARROW, 4)),
     "forking": (forking.draw, (WIDE, 5.2)),
     "expected_tokens": (speed.draw_expected_tokens, (NARROW, 4)),
     "speed-pair": (speed.draw_speed, (NARROW, 4)),
