@@ -11,7 +11,7 @@
     speed-pair        the speed-ups that benchmarks/speed.py measured, and the predicted ones
     batch-124M        tokens per second against texts at once, as benchmarks/batch.py measured
     acceptance        acceptance against the temperature, as benchmarks/acceptance.py measured
-    low_acceptance    the acceptance by position with each fault of benchmarks/low_acceptance.py
+    low_acceptance    the acceptance rate by position with four faults, one of each shape
 
 matplotlib draws theorem1 and all after it: pip install -r requirements/plots.txt
 The other files of docs/img are edited by hand; their dark ones are derived like all others.
@@ -47,7 +47,7 @@ PLOTS = {  # {name: (draw, (width, height) in inches of 96 pixels)}
     "speed-pair": (speed.draw_speed, (NARROW, 4)),
     "batch-124M": (speed.draw_batch, (NARROW, 4.2)),
     "acceptance": (speed.draw_acceptance, (NARROW, 3.8)),
-    "low_acceptance": (low_acceptance.draw, (NARROW, 12))}
+    "low_acceptance": (low_acceptance.draw, (WIDE, 5.5))}
 FILES = {"theorem1": "round", "expected_tokens": "speed-pair"}  # {name: file that it shows}
 
 
