@@ -78,7 +78,8 @@ def methods_table(family=None):
     for name, entry in DECODERS.items():
         if entry.family != (family or ""):  # the papers' own method has no family
             continue
-        all_needs = entry.needs(entry.settings({}))
+        defaults = entry.settings({})
+        all_needs = entry.needs(defaults)
         needs = ["a draft"] * ("draft" in all_needs) + ["training"] * ("heads" in all_needs)
         positions = "-"
         if name in raced(0):
@@ -86,7 +87,7 @@ def methods_table(family=None):
         # A decoder may have several papers: "A; B" with the addresses "URL_A URL_B".
         papers = "; ".join(f"[{paper}]({url})" for paper, url
                            in zip(entry.source.split("; "), entry.url.split()))
-        cells = [name, papers, ", ".join(needs) or "the target", exactness(entry.exact_words),
+        cells = [name, papers, ", ".join(needs) or "the target", how_exact(entry, defaults),
                  positions, bar(name, 0), bar(name, 1)]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
@@ -118,6 +119,14 @@ def needed(text):
     _, name, settings = read_row(text)
     decoder = DECODERS[name]
     return decoder.needs(decoder.settings(settings)) & {"draft", "heads"}
+
+
+def how_exact(entry, defaults):
+    """Return whether a decoder is exact, by default or only with some flags."""
+    words = exactness(entry.exact_words)
+    if words.startswith("with "):
+        words = f"by default ({words})" if entry.exact(defaults) else f"no; exact {words}"
+    return f"{words}; greedy only" if entry.greedy else words
 
 
 def exactness(words):

@@ -119,18 +119,6 @@ def model_sizes():
     return {name: sizes_of(name) for name in ("tales-large", "tales-small")}
 
 
-def reported_acceptance():
-    """Return the ratio accepted / drafted for several alpha, the ratio accepted / tested."""
-    rows = {}
-    for alpha in (0.5, 0.6, 0.7, 0.8, 0.9):
-        rows[str(alpha)] = {}
-        for K in (2, 4, 8):
-            # One token of each round is not a guess. The other tokens are accepted guesses.
-            accepted = expected_tokens(alpha, K) - 1
-            rows[str(alpha)][f"K = {K}"] = accepted / K
-    return rows
-
-
 def worked_round():
     """Return the round of docs/learn.md: its guesses, and the draw that replaces the last."""
     one_round = stored("round")
@@ -193,8 +181,7 @@ def K_by_hand():
 
 
 COMPUTED = {"costs": pass_costs, "int8 copy": int8_costs,
-            "ends of the scale": speed_ups_of_engines,
-            "bundled models": model_sizes, "accepted / drafted": reported_acceptance,
+            "ends of the scale": speed_ups_of_engines, "bundled models": model_sizes,
             "worked round": worked_round, "bound of a chain": chain_bounds,
             "easy tokens": easy_tokens, "K by hand": K_by_hand}
 

@@ -69,8 +69,8 @@ def test_only_frames_are_faint(name):
 @pytest.mark.parametrize("name, words", [
     *((name, None) for name in SVG if name != "wild"),
     pytest.param("wild", None, marks=pytest.mark.weekly),  # enumerates rules for seconds
-    ("low_acceptance", ["cache cut 1 too late", "dashed: no fault"]),
-    ("ladder", ["2.95", "exceeds 3.22"]),
+    ("low_acceptance", ["rising: cache cut 1 too early", "dashed: no fault"]),
+    ("ladder", ["2.95", "4.00", "exceeds 3.22"]),
     ("theorem1", ["accepted", "green + blue = the target, exactly"]),
     ("forking", ["replacement 1", "2/9 + 2/9 = 4/9", "The target alone: 0 0 with 1/9"]),
     ("expected_tokens", ["alpha = 0.9: up to"]), ("speed-pair", ["temperature 1"]),

@@ -5,13 +5,13 @@
     wild              how far from the target's distribution public rules are
     power             which test of which engine finds which wrong rule
     theorem1          why accepted and resampled tokens together have the target's distribution
-    ladder            the expected tokens per round of two tests, and the bound of a chain
+    ladder            the expected tokens per round of eight rules, and the bound of a chain
     forking           every outcome of two tokens, as exact/law.py enumerates them
     expected_tokens   predicted speed-up against K, with the measured costs of rows
     speed-pair        the speed-ups that benchmarks/speed.py measured, and the predicted ones
     batch-124M        tokens per second against texts at once, as benchmarks/batch.py measured
     acceptance        acceptance against the temperature, as benchmarks/acceptance.py measured
-    low_acceptance    the acceptance by position with each fault of benchmarks/low_acceptance.py
+    low_acceptance    the acceptance rate by position with four faults, one of each shape
 
 matplotlib draws theorem1 and all after it: pip install -r requirements/plots.txt
 The other files of docs/img are edited by hand; their dark ones are derived like all others.
@@ -41,13 +41,13 @@ RESULTS = ROOT / "benchmarks" / "results"
 SVG = {"race": race.draw, "wild": wild.draw, "power": power.draw, "easy": easy.draw}
 RECORDED = ("race", "round", "easy")
 PLOTS = {  # {name: (draw, (width, height) in inches of 96 pixels)}
-    "theorem1": (theorem1.draw, (NARROW, 5.2)), "ladder": (ladder.draw, (NARROW, 2.9)),
+    "theorem1": (theorem1.draw, (NARROW, 5.2)), "ladder": (ladder.draw, (NARROW, 4)),
     "forking": (forking.draw, (WIDE, 5.2)),
     "expected_tokens": (speed.draw_expected_tokens, (NARROW, 4)),
     "speed-pair": (speed.draw_speed, (NARROW, 4)),
     "batch-124M": (speed.draw_batch, (NARROW, 4.2)),
     "acceptance": (speed.draw_acceptance, (NARROW, 3.8)),
-    "low_acceptance": (low_acceptance.draw, (NARROW, 12))}
+    "low_acceptance": (low_acceptance.draw, (WIDE, 5.5))}
 FILES = {"theorem1": "round", "expected_tokens": "speed-pair"}  # {name: file that it shows}
 
 

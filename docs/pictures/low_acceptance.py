@@ -1,22 +1,18 @@
-"""Draw low_acceptance.svg: acceptance by position with each planted fault, and without one.
+"""Draw low_acceptance.svg: the four shapes of an acceptance rate by position that is too low.
 
-A plot for each fault of benchmarks/low_acceptance.py, two in a row. A plot has a curve for each
-temperature, with 90 % intervals; the dashed curves are those of the draft without a fault.
+A plot shows one planted fault of benchmarks/low_acceptance.py for each shape, with a curve for
+each temperature and 90 % intervals; the dashed curves are those of the draft without a fault.
 """
 
 from benchmarks.low_acceptance import EAGLE, GUESSED, exact_cell
 from measure.positions import counts_from_lists, position_figures
 
 HEALTHY = "none"
-LABELS = {  # names that fit over a plot
-    "cache cut one token too late": "cache cut 1 too late",
-    "cache cut two tokens too late": "cache cut 2 too late",
-    "cache cut one token too early": "cache cut 1 too early",
-    "cache cut two tokens too early": "cache cut 2 too early",
-    "positions from 128 on untrained": "positions past 127",
-    "draft at temperature 0.3": "draft's temperature .3",
-    "draft at temperature 2": "draft's temperature 2",
-    "zero-filled from guess 3 on": "zeros from guess 3 on"}
+SHAPES = {  # {fault: title of its plot}
+    "cache cut one token too early": "rising: cache cut 1 too early",
+    "zero-filled from guess 3 on": "a cliff: zeros from guess 3 on",
+    "input shifted by one": "near zero: input shifted by one",
+    "draft at temperature 0.3": "low at one temperature: draft at .3"}
 
 
 def curve(case):
@@ -37,23 +33,23 @@ def plot(axes, name, row, healthy):
         axes.plot(positions, shares, color=f"C{i}", marker="o", markersize=4,
                   label=f"temperature {temperature}")
         axes.vlines(positions, low, high, color=f"C{i}", linewidth=1)
-    axes.set(title=LABELS.get(name, name), xlim=(0.5, GUESSED + 0.5), ylim=(-0.05, 1.05),
+    axes.set(title=SHAPES[name], xlim=(0.5, GUESSED + 0.5), ylim=(-0.05, 1.05),
              xticks=range(1, GUESSED + 1), yticks=(0, 0.5, 1))
 
 
 def draw(figure, data):
-    """Draw all faults."""
+    """Draw a plot for each shape."""
     rows = dict(data["rows"])
     healthy = rows.pop(HEALTHY)
     rows.pop(EAGLE)  # is not a fault
-    grid = figure.subplots((len(rows) + 1) // 2, 2, sharex=True, sharey=True, squeeze=False)
-    for axes, (name, row) in zip(grid.flat, rows.items()):
-        plot(axes, name, row, healthy)
+    grid = figure.subplots(2, 2, sharex=True, sharey=True)
+    for axes, name in zip(grid.flat, SHAPES):
+        plot(axes, name, rows[name], healthy)
     n_prompts = len(healthy["temperatures"]["0"]["by_position"]["tested"])
     n_exact = sum(exact_cell(row, n_prompts) == "yes" for row in rows.values())
     lines, labels = grid.flat[0].get_legend_handles_labels()
     figure.legend(lines, labels, loc="outside upper left", ncols=2, frameon=False,
-                  title="Acceptance of guesses 1 to 5 of a round; dashed: no fault",
+                  title="Acceptance rate of guesses 1 to 5 of a round; dashed: no fault",
                   alignment="left")
-    figure.supxlabel(f"The text is exact with {n_exact} of the {len(rows)} faults.",
-                     fontsize="medium")
+    figure.supxlabel(f"The text is exact with {n_exact} of the {len(rows)} faults that were "
+                     "planted.", fontsize="medium")

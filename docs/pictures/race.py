@@ -194,7 +194,7 @@ def panel(title, note, run, body, clock):
     yield from filter(None, body)  # without the empty pieces of invisible tokens
     yield from bar(run, clock)
     # The explanation is shown during the run, and the figures replace it at the run's end.
-    yield text(EDGE, BAR + 34, "a block is a pass of the large model",
+    yield text(EDGE, BAR + 34, "a box is a pass of the large model",
                f"small muted gone {clock.change(SHOWN, (run['seconds'], HIDDEN))}")
     yield text(EDGE, BAR + 34, f"{1000 * run['seconds']:.0f} ms, {len(run['rounds'])} passes",
                clock.appear(run["seconds"]))
