@@ -36,7 +36,6 @@ resumed. At the end a report names ids that several prompts have.
 """
 
 import json
-import math
 import os
 import reprlib
 import sys
@@ -59,7 +58,7 @@ from lib.terminal import not_a_choice, open_flag, print_safely
 from lib.tokenizer import Tokenizer
 from measure.passes import acceptance_figures, quotient
 from run.compare import pattern_figures
-from run.flags import settings_for_json
+from run.flags import SAMPLING, SEED, TEXT, settings_for_json
 from run.task import (
     MAX_PROMPT,
     Task,
@@ -72,8 +71,9 @@ from run.task import (
     without_newline,
 )
 from sampling import check_sampling
-from speculative import Round, Step, is_whole
+from speculative import Round, Step
 from variants import build
+from variants.registry import number
 from wrappers.forced import ForcedRound
 
 START = b'{"index": '  # of every record
@@ -96,10 +96,12 @@ class Job(NamedTuple):
     n_left: int = 0  # new tokens
     grammar: str | None = None  # of the prompt's own pattern, or else of the flags' pattern
     own: dict = {}  # fields of a Task that the line sets
+    sampling: dict = {}  # settings of sampling.warp that the line sets
 
     def task(self, task: Task) -> Task:
         """Return the task of this prompt; `task` is the task of all prompts, from the flags."""
-        task = task._replace(**self.own)._replace(x=[*self.x], N=self.n_left)
+        models = task.models._replace(sampling=task.models.sampling | self.sampling)
+        task = task._replace(models=models, x=[*self.x], N=self.n_left, **self.own)
         return with_pattern(task, self.grammar) if self.grammar else task
 
 
@@ -135,7 +137,7 @@ def prompt_of_line(line: bytes) -> dict:
     if not text.startswith("{"):
         return {"prompt": text}
     try:
-        given = json.loads(text, parse_constant=not_json, parse_float=finite_number)
+        given = json.loads(text, parse_constant=number, parse_float=number)
     except (ValueError, RecursionError) as error:  # not JSON, or nested too deeply
         raise ValueError("a line that begins with { must be a JSON object: "
                          f"{error}") from None
@@ -151,19 +153,6 @@ def prompt_of_line(line: bytes) -> dict:
     return given
 
 
-def not_json(name: str) -> None:
-    """Raise ValueError: Python reads NaN and Infinity, but JSON has no such numbers."""
-    raise ValueError(f"{name} is not JSON")
-
-
-def finite_number(text: str) -> float:
-    """Return a number of a line; ValueError if Python would read infinity, as for 1e999."""
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"{text:.80} is too large for a number")
-    return number
-
-
 def text_and_ids(given: dict, encoder: Any) -> tuple[str, list[int]]:
     """Return the text and the ids of the prompt or the messages of `prompt_of_line`."""
     if "messages" not in given:
@@ -174,29 +163,23 @@ def text_and_ids(given: dict, encoder: Any) -> tuple[str, list[int]]:
     return text, encoder.encode_bytes(text.encode())  # the template has begun the text
 
 
-def own_fields(given: dict, task: Task) -> dict:
-    """Return the fields of a Task that a line sets; ValueError for a wrong value."""
-    fields: dict = {}
-    for name, field in (("seed", "seed"), ("n_tokens_to_generate", "N")):
-        if name in given:
-            fields[field] = whole_entry(name, given[name])
-    if "temperature" in given:
-        sampling = task.models.sampling | {"temperature": given["temperature"]}
-        check_sampling(**sampling)
-        fields["models"] = task.models._replace(sampling=sampling)
-    if "stop" in given:
-        names = given["stop"]
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError(f'"stop" must be a list of tokens, got {json.dumps(names)}')
-        fields["stop"] = stop_tokens(names, task.encoder, '"stop"')
-    return fields
+def own_values(given: dict) -> dict:
+    """Return the values of a line's own flags, each read as its flag; ValueError if wrong."""
+    values = {}
+    for name, flag in (TEXT | SAMPLING | SEED).items():
+        if name in given and "type" in flag:
+            try:
+                values[name] = flag["type"](given[name])
+            except ValueError as why:
+                raise ValueError(f'"{name}": {why}') from None
+    return values
 
 
-def whole_entry(name: str, value: Any) -> int:
-    """Return the value of an entry; ValueError unless it is a whole number >= 0."""
-    if not is_whole(value) or value < 0:
-        raise ValueError(f'"{name}" must be a whole number >= 0, got {json.dumps(value)}')
-    return value
+def own_stop(names: Any, encoder: Tokenizer) -> set[int]:
+    """Return the ids of a line's "stop"; ValueError unless it is a list of tokens."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f'"stop" must be a list of tokens, got {json.dumps(names)}')
+    return stop_tokens(names, encoder, '"stop"')
 
 
 def grammar_of_line(given: dict) -> str | None:
@@ -232,23 +215,27 @@ def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task,
 
 def job_of_line(line: bytes, head: dict, task: Task, n_of_id: Counter) -> Job:
     """Return the Job of a line, whose entries are added to `head`; ValueError for an error."""
-    own = {"seed": head["seed"]}
     # If this fails, the record of the error shows the whole line as its prompt.
     given = prompt_of_line(line)
     head |= given
-    if "id" in head:
-        n_of_id[json.dumps(head["id"])] += 1
+    if "id" in given:
+        n_of_id[json.dumps(given["id"])] += 1
     # The record shows what the template made of messages.
     head["prompt"], ids = text_and_ids(given, task.encoder)
-    own |= own_fields(given, task)
+    values = own_values(given)
+    own = {"seed": values.get("seed", head["seed"])}
+    if "stop" in given:
+        own["stop"] = own_stop(given["stop"], task.encoder)
     # Each text has its own prompt, and so its own number of new tokens.
-    own_task = with_ids(task._replace(**own), ids)
-    grammar = grammar_of_line(head) or task.grammar
-    job = Job(head, own_task.x, own_task.n_new, grammar, own)
+    N = values.get("n_tokens_to_generate", task.N)
+    n_left = with_ids(task._replace(N=N), ids).n_new
+    sampling = {name: values[name] for name in SAMPLING if name in values}
+    check_sampling(**task.models.sampling | sampling)
+    job = Job(head, ids, n_left, grammar_of_line(head) or task.grammar, own, sampling)
     # This raises ValueError if the tokenizer cannot write the line's pattern, or the decoder
     # does not work at the line's temperature.
     own_task = job.task(task)
-    if "models" in own:
+    if sampling:
         build(task.entry, own_task.new_models(), task.settings)
     return job
 
@@ -401,17 +388,15 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
         written = record["settings"] | record
     except (ValueError, LookupError, TypeError, RecursionError):
         raise ValueError(f"{where} is not a record of --prompts. Choose a new --out.") from None
+    # What the record must have: no pattern that the job lacks. Without a job no record fits,
+    # because every record has a prompt.
+    asked = {"prompt": None}
     if job:
-        # What the record must have. Kinds of pattern that this job lacks are asked to be None,
-        # so a record with such a pattern does not fit.
         asked = dict.fromkeys(pattern.KINDS) | job.head["settings"] | job.head
-    else:
-        # Every record has a prompt, so no record fits this.
-        asked = {"prompt": None}
     for name, value in asked.items():
         if written.get(name) != value:
-            there = reprlib.repr(written.get(name))
-            raise ValueError(f"{where} was written with {name} {there}, but this run has "
+            raise ValueError(f"{where} was written with {name} "
+                             f"{reprlib.repr(written.get(name))}, but this run has "
                              f"{reprlib.repr(value)}. Choose a new --out.")
     return record
 
@@ -420,27 +405,12 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
 
 def write_records(args: Namespace, new_writer: WriterMaker = batch_writer) -> int:
     """Continue --prompts into --out; print the report. Return 3 if records are errors."""
-    report = continue_prompts(args, new_writer)
-    print_safely(report.text, sys.stderr if args.out == "-" else sys.stdout)
-    return 3 if report.n_errors else 0
-
-
-class PromptsReport(NamedTuple):
-    """Hold the report at the end of a run."""
-
-    text: str
-    n_errors: int  # error records in --out, also of earlier runs
-
-
-def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
-    """Continue every prompt of --prompts into --out; return the PromptsReport."""
     n_of_id = Counter()
     with opened_prompts(args.prompts) as prompts:
         lines = prompt_lines(prompts, args.prompts)
         # The first line is read now, so that an empty file is an error before models are
         # loaded. Then it is put back.
-        first_line = next(lines)
-        lines = chain([first_line], lines)
+        lines = chain([next(lines)], lines)
         task = load_task(args, prompt=".")  # a task needs a prompt; each job has its own
         write_texts = new_writer(task, args)
         with opened_alone(args.out) as out, advice_how_to_resume(args):
@@ -454,8 +424,8 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
     text = report_text(args.out, old, new, n_tokens, seconds) + repeated_ids(n_of_id)
     if task.vocabularies:
         text += f"\nVocabularies differ: {task.vocabularies}."
-    are_errors = old + new
-    return PromptsReport(text, n_errors=sum(are_errors))
+    print_safely(text, sys.stderr if args.out == "-" else sys.stdout)
+    return 3 if any(old + new) else 0
 
 
 def opened_prompts(path: str) -> IO[bytes]:
@@ -498,32 +468,25 @@ def append_records(out: IO[bytes], texts: Iterable[tuple[Job, list[Round]]], tas
 
 def report_text(path: str, old: list[bool], new: list[bool], n_tokens: int,
                 seconds: float) -> str:
-    """Return the report.
-
-    `old` has an entry for each record of earlier runs, `new` for each record of this run: True
-    if the record is an error.
-    """
-    name = "standard output" if path == "-" else path
-    about_old = ""  # stays empty if --out was empty at the start
-    if old:
-        about_old = f", which already had {counted(len(old), 'record')}"
-    if any(old):
-        about_old += f" ({counted(sum(old), 'error')})"
+    """Return the report; `old` and `new` say of earlier and new records which are errors."""
     n_errors = sum(new)
-    n_texts = len(new) - n_errors
-    text = (f"Wrote {counted(n_texts, 'text')} and {counted(n_errors, 'error')} to "
-            f"{name}{about_old}.\n"
-            f"{n_tokens} tokens in {seconds:.2f} s ({n_tokens / seconds:.1f} tokens/s)")
+    name = "standard output" if path == "-" else path
+    text = (f"Wrote {counted(len(new) - n_errors, 'text')} and {counted(n_errors, 'error')} to "
+            f"{name}")
+    if old:
+        text += f", which already had {counted(len(old), 'record')}"
+    if any(old):
+        text += f" ({counted(sum(old), 'error')})"
+    text += f".\n{n_tokens} tokens in {seconds:.2f} s ({n_tokens / seconds:.1f} tokens/s)"
     are_errors = old + new
-    if not any(are_errors):
-        return text
-    first = are_errors.index(True) + 1  # lines count from 1
-    text += (f"\nErrors: {sum(are_errors)} of {len(are_errors)} records, the first in line "
-             f"{first}.")
-    if path == "-":  # no file to correct
-        return text
-    return (f"{text} To try again, correct the prompts, delete line {first} of {path} and all "
-            "lines after it, and run the same command.")
+    if any(are_errors):
+        first = are_errors.index(True) + 1  # lines count from 1
+        text += (f"\nErrors: {sum(are_errors)} of {len(are_errors)} records, the first in line "
+                 f"{first}.")
+        if path != "-":
+            text += (f" To try again, correct the prompts, delete line {first} of {path} and "
+                     "all lines after it, and run the same command.")
+    return text
 
 
 def repeated_ids(n_of_id: Counter) -> str:
@@ -537,9 +500,5 @@ def repeated_ids(n_of_id: Counter) -> str:
 
 
 def counted(n: int, noun: str) -> str:
-    """Return a number and its noun.
-
-    >>> counted(1, "text"), counted(2, "text")
-    ('1 text', '2 texts')
-    """
+    """Return a number and its noun, which has an s unless the number is 1."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -270,15 +270,16 @@ def check_backend(args: Namespace, folders: list[Path]) -> None:
 
 
 def tokenizer_of_folder(folder: Path, args: Namespace) -> Tokenizer | None:
-    """Return the tokenizer of a Hugging Face folder, without its weights; None for OpenAI's.
+    """Return the tokenizer of a folder of transformers or of GPT-2, without its weights.
 
-    OpenAI's tokenizer can write every text, and its files may not be there yet.
+    None for other folders: OpenAI's files may not be there yet, and the tokenizer of a Llama is
+    loaded with its model.
     """
     if runs_in_transformers(folder, args.backend):
         # PyTorch is imported for such models only.
         from wrappers.transformers_tokenizer import transformers_tokenizer
         return transformers_tokenizer(folder)
-    if not huggingface.is_model(folder):
+    if not huggingface.is_model(folder) or huggingface.folder_model_type(folder) != "gpt2":
         return None
     return read_encoder(folder, huggingface.read_hparams(folder)["n_vocab"], args.cut_vocab)
 

@@ -145,6 +145,7 @@ class Logits:
         self.model = model
         self.n_vocab = len(model([0])[0])
         self.params = PARAMS[self.n_vocab]
+        self.n_head = 1
         self.dtype = self.params["wte"].dtype
         self.asked = []  # (text, n_last) of every call
 

@@ -135,12 +135,8 @@ def test_an_id_is_copied_and_named_if_several_prompts_have_it(run):
         assert status == 0 and said.endswith('\nSeveral prompts have the id "x1".\n')
     assert [(record.get("id"), record["prompt"]) for record in records()] == [
         ("x1", "A bear"), ("x1", "b"), (None, "A bear"), ("x2", "b")]
-
-
-def test_of_many_ids_that_are_repeated_five_are_named():
-    n_of_id = {"0": 1, **dict.fromkeys("1234567", 2)}
-    assert repeated_ids(n_of_id) == "\nSeveral prompts have the id 1, 2, 3, 4, 5 and 2 more."
-    assert repeated_ids({"1": 1}) == ""
+    assert repeated_ids({"0": 1, **dict.fromkeys("1234567", 2)}) == (
+        "\nSeveral prompts have the id 1, 2, 3, 4, 5 and 2 more.")
 
 
 BAD = [(b"once \xff upon", "byte 0xff at position 5"), (b"", "at least one token"),
@@ -151,11 +147,14 @@ BAD = [(b"once \xff upon", "byte 0xff at position 5"), (b"", "at least one token
        (b'{"prompt": "b", "max_tokens": 3}', "line 10: 'max_tokens' is not a choice: did you "
         "mean n_tokens_to_generate?"),
        (b'{"prompt": "b", "user": 3}', "line 11: 'user' is not a choice: choose from prompt, "),
-       (b'{"prompt": "b", "seed": -1}', '"seed" must be a whole number >= 0, got -1'),
-       (b'{"prompt": "b", "seed": 1.0}', '"seed" must be a whole number >= 0, got 1.0'),
-       (b'{"prompt": "b", "n_tokens_to_generate": true}', "number >= 0, got true"),
+       (b'{"prompt": "b", "seed": -1}', "\"seed\": need a whole number >= 0, got '-1'"),
+       (b'{"prompt": "b", "seed": 1.0}', "\"seed\": need a whole number >= 0, got '1.0'"),
+       (b'{"prompt": "b", "n_tokens_to_generate": true}', "number >= 0, got 'True'"),
        (b'{"prompt": "b", "temperature": -1}', "need 0 <= temperature < inf, got -1"),
-       (b'{"prompt": "b", "temperature": "1"}', "need numbers for temperature"),
+       (b'{"prompt": "b", "temperature": "warm"}', "\"temperature\": need a number, got 'warm'"),
+       *((f'{{"prompt": "b", {entries}}}'.encode(), "a JSON object: need a finite number, got ")
+         for entries in ('"id": NaN', '"id": -Infinity', '"id": 1e999', '"id": [{"a": -1.5e400}]',
+                         '"other": 1e999')),
        (b'{"prompt": "b", "stop": "."}', '"stop" must be a list of tokens, got "."'),
        (b'{"prompt": "b", "stop": ["the king"]}', '"stop": need a single token'),
        (b'{"prompt": "b", "id":' + b"[" * 20_000 + b"]" * 20_000 + b"}", "a JSON object")]
@@ -178,13 +177,6 @@ def test_a_byte_order_mark_is_no_part_of_the_first_prompt(run):
     write_prompts([codecs.BOM_UTF8 + b'{"prompt": "A bear"}', "b", codecs.BOM_UTF8 + b"b"])
     assert run()[0] == 0
     assert [record["prompt"] for record in records()] == ["A bear", "b", "\ufeffb"]
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
-def test_a_line_with_a_number_that_json_lacks_is_refused(run, number):
-    write_prompts([f'{{"prompt": "b", "id": {number}}}', "b"])
-    assert run()[0] == 3
-    assert records()[0]["error"].endswith(f"must be a JSON object: {number} is not JSON")
 
 
 @pytest.mark.parametrize("entries", [
@@ -520,12 +512,3 @@ def test_a_worker_writes_trees_too_whose_guesses_are_rivals(flags):
 def test_without_dask_one_line_says_what_to_install(flags, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert "requirements/cluster.txt" in refusal(survey.main, *flags)
-
-
-@pytest.mark.parametrize("entries", ['"id": 1e999', '"id": [{"a": -1.5e400}]', '"other": 1e999'])
-def test_a_line_with_a_number_that_python_reads_as_infinity_is_refused(run, entries):
-    write_prompts([f'{{"prompt": "b", {entries}}}', "b"])
-    assert run()[0] == 3
-    error = records()[0]["error"]
-    assert "must be a JSON object: " in error and error.endswith(" is too large for a number")
-    assert b"Infinity" not in out_bytes()
