@@ -139,8 +139,6 @@ class Logits:
     Its hidden states are the logits. A decoder that runs some of its blocks runs `params`.
     """
 
-    dtype = np.dtype(np.float64)
-
     def __init__(self, model):
         self.model = model
         self.n_vocab = len(model([0])[0])

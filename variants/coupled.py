@@ -109,7 +109,7 @@ def build(models: Models,
     return coupled(models.target_rows, K, make_guesses, draw)
 
 
-def plain_step(models, K, sampler):
+def plain_coupled(models, K, sampler):
     """Return the step of plain decoding with this sampler; its text equals the decoder's."""
     def no_guesses(x, k, rng):  # without guesses a round is one draw from the target
         return [], []
@@ -121,4 +121,4 @@ DECODER = Decoder(
     "coupled", "Daliri et al. (2024)", "https://arxiv.org/abs/2408.07978",
     idea="draws each token in both models with the same random number",
     family="a different exact rule",
-    guess=guess, test=match_verify, build=build, plain=plain_step)
+    guess=guess, test=match_verify, build=build, plain=plain_coupled)
