@@ -133,7 +133,7 @@ def first_cells(table):
 
 def test_the_command_shows_every_rule_once(monkeypatch):
     """No rule is enumerated here: the cells are constants."""
-    monkeypatch.setattr(tables, "distance_cells", lambda *args: ["1", "2", "3"])
+    monkeypatch.setattr(tables, "distances", lambda enumerated: {"K = 1": lambda *args: "1"})
     for head in ("tokens/round", "texts"):
         monkeypatch.setitem(tables.COLUMNS, head, lambda rule, toy: "4")
     shown = [first_cells(table) for table in printed().split("\n\n")]
