@@ -139,6 +139,7 @@ class Logits:
     Its hidden states are the logits. A decoder that runs some of its blocks runs `params`.
     """
 
+    n_head = 1
     dtype = np.dtype(np.float64)
 
     def __init__(self, model):
@@ -157,7 +158,7 @@ class Logits:
     hidden = __call__
 
     def with_params(self, params):
-        return GPT2(params, n_head=1)
+        return GPT2(params, self.n_head)
 
     def logits(self, states):
         return states
