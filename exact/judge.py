@@ -48,6 +48,7 @@ import speculative
 from exact import oracle, recorded, toys
 from exact.law import (
     NOT_DETERMINISTIC,
+    RERUNS,
     Forking,
     forbid_in,
     law,
@@ -381,9 +382,11 @@ def print_findings(judged: Judged, tolerance: float, with_all: bool,
     """
     for found in judge(judged):
         is_wrong = not is_right(found, tolerance)
-        # hidden randomness writes different texts when they are enumerated again
-        if is_wrong and repr(judged.found(found.toy, found.K)) != repr(found):
-            raise AssertionError(NOT_DETERMINISTIC)
+        if is_wrong and all(is_right(one, tolerance) for one in findings):
+            # hidden randomness writes different texts when they are enumerated again
+            for _ in range(RERUNS):
+                if repr(judged.found(found.toy, found.K)) != repr(found):
+                    raise AssertionError(NOT_DETERMINISTIC)
         findings.append(found)
         if is_wrong:
             print(*difference_lines(found, tolerance), sep="\n", flush=True)
