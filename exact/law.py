@@ -52,7 +52,7 @@ MAX_DRAWS = 1000  # uniforms of one run
 RERUNS = 8  # repetitions of the first run; different results show hidden randomness
 ONLY_COMPARED = "a number of rng is an interval here: it can only be compared, u < bound"
 NOT_DETERMINISTIC = ("not deterministic: the same random decisions gave a different result "
-                     "(hidden state or randomness)")
+                     "(hidden randomness, or state kept from an earlier text or call)")
 
 
 class Uniform:

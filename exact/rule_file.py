@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exact.law import ONLY_COMPARED
-from speculative import Round, Test, token_ids
+from speculative import Round, Test, is_whole, token_ids
 from variants.registry import Decoder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -131,7 +131,7 @@ def rule_of(defined: dict[str, Any]) -> FileRule:
     functions = {name: defined[name] for name in ARGUMENTS if callable(defined.get(name))}
     if not functions.keys() - {"setting"}:
         raise RuleError("need a function verify, guess or step in it, or a DECODER")
-    stop = stop_tokens(defined.get("STOP", ()))
+    stop = stop_tokens(defined.get("STOP"))
     if "step" in functions:  # verify and guess are then helpers that the step may call
         functions = {name: functions[name] for name in ("step", "setting") if name in functions}
     elif "setting" in functions or stop:
@@ -143,9 +143,11 @@ def rule_of(defined: dict[str, Any]) -> FileRule:
 
 
 def stop_tokens(stop: Any) -> tuple[int, ...]:
-    """Return a file's STOP, a token or several tokens, as a tuple."""
+    """Return a file's STOP, a token, several tokens or None, as a tuple."""
+    if stop is None:
+        return ()
     try:
-        return tuple(token_ids(np.atleast_1d(stop).tolist(), "STOP"))
+        return tuple(token_ids([stop] if is_whole(stop) else stop, "STOP"))
     except ValueError as error:
         raise RuleError(str(error)) from None
 
@@ -191,15 +193,32 @@ def checked_verify(function: Callable) -> Test:
 
 
 def checked_guess(function: Callable) -> Callable:
-    """Return the function with its guesses checked against the columns of their rows."""
+    """Return the function with its guesses as a list, checked against their rows."""
     def guess(x, k, rng, draft):
         guesses, rows = function(list(x), k, rng, draft)
+        if hasattr(guesses, "tolist"):  # an array or a tensor
+            guesses = guesses.tolist()
+        if not isinstance(guesses, list) or len(guesses) > k or len(rows) != len(guesses):
+            raise AssertionError(f"need a list of up to {k} guesses, and as many rows, got "
+                                 f"{guesses} and {len(rows)} rows")
         for token, row in zip(guesses, rows):
             if token not in range(len(row)):
                 raise AssertionError(f"need guesses of 0 .. {len(row) - 1}, got {token}")
         return guesses, rows
 
     return guess
+
+
+def checked_setting(function: Callable) -> Callable:
+    """Return the function with its weights as a checked array."""
+    def setting(row, new_tokens):
+        weights = np.asarray(function(row.copy(), new_tokens))
+        if weights.shape != row.shape or not (min(weights) >= 0 and 0 < sum(weights) < np.inf):
+            raise AssertionError(f"need a setting that returns {len(row)} weights >= 0, not "
+                                 f"all 0, got {weights}")
+        return weights
+
+    return setting
 
 
 def checked_step(function: Callable, n_vocab: int = 3) -> Callable:
@@ -251,6 +270,9 @@ def in_words(error: BaseException) -> str:
     # a SyntaxError's msg is without the file and the line, which line_of returns
     message = str(getattr(error, "msg", error))
     sentences = [message, *getattr(error, "__notes__", [])]
+    if "relative import" in message:
+        sentences.append("(a file of a package cannot be run by itself: write a file next to "
+                         "the package that imports verify from it)")
     if "Uniform" in message:  # as in Python's "unsupported operand type(s) for +: 'Uniform' .."
         sentences.append(f"({ONLY_COMPARED})")
     # split() splits at line ends too

@@ -32,7 +32,7 @@ TENTHS = {
 # the rows of the judge's toy D, which depend on the whole text: see by_text
 D_TENTHS = (["190", "343", "019", "271", "640", "406", "055"],
             ["703", "361", "505", "118", "370", "073", "226"])
-N_UNDER_SETTING = 4  # new tokens of a text under a setting
+N_NEW = 4  # new tokens of a whole text, where rounds may depend on earlier rounds
 
 Setting = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]  # (row, new_tokens) -> weights
 

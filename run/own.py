@@ -17,6 +17,7 @@ import speculative
 from exact.rule_file import (
     FileRule,
     RuleError,
+    checked_guess,
     checked_step,
     checked_verify,
     names_in_file,
@@ -70,7 +71,8 @@ def entry_of_functions(rule: FileRule) -> Decoder:
             step = checked_step(rule.step, models.target.n_vocab)
             return partial(step, draft=draft, target=target, K=K)
         # make_step's guess has no argument for the draft, so the draft is bound here.
-        return make_step(target, K, partial(make_guesses, draft=draft), checked_verify(test))
+        guess = partial(checked_guess(make_guesses), draft=draft)
+        return make_step(target, K, guess, checked_verify(test))
 
     # The functions that the file defines.
     names = [name for name in ("step", "guess", "verify") if getattr(rule, name)]

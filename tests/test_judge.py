@@ -118,9 +118,9 @@ def test_rounds_that_are_composed_have_the_distribution_of_whole_texts(name):
     def step(x, n_left, rng, draft, target, K):
         return draft_and_verify(draft, target, K, match_then_draw_again)(x, n_left, rng)
 
-    toy = judge.FOR_GUESS[name]
-    by_rounds = judge.judged_verify(match_then_draw_again).texts(toy, 2)
-    assert_same_law(by_rounds, judge.judged_step(step).texts(toy, 2))
+    toy = judge.FOR_VERIFY[name]
+    judged = judge.judged_verify(match_then_draw_again)._replace(by_rounds=[name])
+    assert_same_law(judged.found(name, 2).texts, judge.judged_step(step).texts(toy, 2, 3))
 
 
 SLIGHTLY_WRONG = RIGHT.replace(RATIO, RATIO.replace("p_target", "1.0001 * p_target", 1))
@@ -186,18 +186,22 @@ from functools import partial
 from speculative import guess, speculative_step
 
 old = []  # what a cache keeps from earlier rounds
+full = []  # [True] if the last round accepted all guesses
 
-def read(x, guesses):
+def read(x, guesses, has_two_rounds):
     {read}
 
 def step(x, n_left, rng, draft, target, K):
     if len(x) == 1:
         old.clear()
+        full.clear()
     def rows(ids, n_last):
         ends = range(len(ids) - n_last + 1, len(ids) + 1)
-        return np.array([target(read(x, ids[len(x) : end]), 1)[-1] for end in ends])
+        texts = [read(x, ids[len(x) : end], n_left > K + 1) for end in ends]
+        return np.array([target(text, 1)[-1] for text in texts])
     done = speculative_step(x, n_left, rng, rows, K, partial(guess, draft=draft))
     old.extend(done.guesses[done.n_accepted :])
+    full[:] = [True] if done.n_accepted == K else []
     return done
 """
 
@@ -209,20 +213,45 @@ def distances(out, toy):
     return cells.split(" | ")
 
 
-@pytest.mark.parametrize("read, least_K", [
-    ("return x + guesses", None),
-    ("return (x + guesses)[1:] or [0]", 1),  # a lost prefix
-    ("return x + [0] * (len(x) > 1) + guesses", 1),  # a wrong position after the first round
-    ("return x + guesses[1:]", 1),
-    ("return x + old + guesses", 1),  # rejected guesses stay in the cache
-    ("return x + guesses[::-1]", 2),  # the order of guesses
-    ("return (x + guesses)[-2:]", 2)])
-def test_a_step_that_reads_a_wrong_history_is_not_exact(said, read, least_K):
+@pytest.mark.parametrize("read, wrong_for", [
+    ("return x + guesses", []),
+    ("return (x + guesses)[1:] or [0]", [1, 2, 3]),  # a lost prefix
+    ("return x + [0] * (len(x) > 1) + guesses", [1, 2, 3]),  # a wrong position in later rounds
+    ("return x + guesses[1:]", [1, 2, 3]),
+    ("return x + old + guesses", [1, 2, 3]),  # rejected guesses stay in the cache
+    ("return x + guesses[::-1]", [2, 3]),  # the order of guesses
+    ("return (x + guesses)[-3:]", [1, 2, 3]),
+    # with K = 3 the text ends with a round that accepts all guesses
+    ("return x[:-2] + x[-1:] + guesses if full else x + guesses", [1, 2]),
+    ("return (x + guesses)[: -1 if has_two_rounds else None]", [1, 2])])
+def test_a_step_that_reads_a_wrong_history_is_not_exact(said, read, wrong_for):
     """Rows that depend on the last token alone would not show most of these."""
     status, out = said(HISTORY.format(read=read), with_all=True)
-    is_exact = [cell == "0" for cell in distances(out, "D")]
-    assert status == (least_K is not None)
-    assert is_exact == [least_K is None or K < least_K for K in (1, 2, 3)]
+    assert status == (wrong_for != [])
+    assert [K for K, cell in enumerate(distances(out, "D"), 1) if cell != "0"] == wrong_for
+
+
+def test_a_test_that_keeps_a_row_of_the_last_round_is_told(said):
+    """Rounds that are enumerated alone repeat their rows, so only whole texts show this.
+
+    A guess that is surely rejected is tested rightly, because it is in the first of all runs.
+    """
+    stale = """
+    old, kept[:] = kept[0], [p_target[0]]
+    p_rest = old if p_target[0] @ np.eye(3)[guesses[:1]].sum(0) else p_target[0]
+    for t"""
+    text = RIGHT.replace("\n    for t", stale)
+    text = text.replace("residual(p_target[t]", "residual(p_target[t] if t else p_rest")
+    status, out = said("import numpy as np\nkept = [np.ones(3)]" + text)
+    assert status == 2 and "toy extreme 4: exact" in out and "not deterministic: " in out
+
+
+def test_a_hidden_generator_that_cannot_be_replaced_gives_no_answer(said):
+    """The texts are enumerated again before they are called wrong."""
+    own = "import numpy as np\nclass Own: rng = np.random.default_rng(0)"
+    draw = f"Own.rng.choice(3, p={RESIDUAL})"
+    status, out = said(own + RIGHT.replace(f"sample({RESIDUAL}, rng)", draw))
+    assert status == 2 and "not deterministic: " in out
 
 
 def test_a_tree_whose_nodes_see_their_siblings_is_not_exact_for_any_K(said):
@@ -240,7 +269,7 @@ def test_a_tree_whose_nodes_see_their_siblings_is_not_exact_for_any_K(said):
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_the_rows_of_steps_show_every_wrong_rule(rule):
     """A step is given fewer toys than a test, because its whole texts are enumerated."""
-    judged = judge.Judged(partial(rule_step, rule), judge.FOR_STEP)
+    judged = judge.Judged(partial(rule_step, rule), judge.FOR_STEP, judge.FOR_STEP)
     assert all(found.distance <= judge.ROUNDING for found in judge.judge(judged)) == rule.exact
 
 
@@ -258,7 +287,7 @@ def test_every_exact_decoder_is_exact_as_a_step(name, heads):
 
     toy = judge.D.at_temperature_0() if DECODERS[name].greedy else judge.D
     judged = judge.judged_step(step)
-    assert_same_law(judged.texts(toy, 2), judged.wanted(toy, 2))
+    assert_same_law(judged.texts(toy, 2, 3), judged.wanted(toy, 3))
 
 
 # ---- tests that are wrong on extreme rows alone
@@ -353,7 +382,8 @@ UP_TO_STOP = "[: done.ids.index(2) + 1 if 2 in done.ids else None]"
     (LENGTH, "setting(row, tokens)", "", 0),
     (LENGTH, "setting(row, tokens[:-1])", "", 1),  # a minimum length, one row off
     ("STOP = 2", "row", UP_TO_STOP, 0),
-    ("STOP = [2]", "row", UP_TO_STOP, 0),
+    ("STOP = {2}", "row", UP_TO_STOP, 0),
+    ("setting = lambda row, new: list(row); STOP = None", "row", "", 0),
     # a stop that is looked for only at the end of a batch
     ("STOP = 2", "row", "", 1),
     (LENGTH + "; STOP = 2", "setting(row, tokens)", UP_TO_STOP, 0)])
@@ -384,6 +414,10 @@ def test_the_rules_about_settings_are_judged_as_they_are_enumerated_round_by_rou
     (f"{RIGHT}\n{BIAS}", "setting and STOP say what a step does"),
     (f"{RIGHT}\nSTOP = 2", "setting and STOP say what a step does"),
     (f"{STEP}\nSTOP = 'x'", "need STOP to be a sequence of token ids"),
+    (f"{STEP}\nsetting = lambda row, new: row[:2]", "need a setting that returns 3 weights"),
+    (f"{STEP}\nsetting = lambda row, new: row - .1", "setting that returns 3 weights >= 0"),
+    (f"{STEP}\nsetting = lambda row, new: 0 * row", r"not all 0, got \[0. 0. 0.\]"),
+    (f"{STEP}\ndef setting(row, new): row[0] = 0", "not all 0, got None"),
     (f"{STEP}\nsetting = lambda row: row", r"need setting\(row, new_tokens\), got setting\(row\)"),
     (BIAS, "need a function verify, guess or step")])
 def test_a_setting_without_a_step_is_refused(said, names, message):
@@ -487,7 +521,7 @@ from sampling import {imports}
 
 def guess(x, k, rng, draft):
     guesses = [int(np.argmax(draft(x, 1)[-1]))] * k
-    return guesses, {rows}
+    return np.array(guesses, int), {rows}
 """
 
 
@@ -562,6 +596,11 @@ def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status):
     (VERIFY + "return g", r"need a list of 1 token of 0 .. 2, got \[\] \(called without guesses"),
     (VERIFY + "return [0] if q[0, g[0]] else []", r"\(guesses and p_draft are lists: p_draft\[t\]"),
     ("step = 3", "need a function verify, guess or step in it, or a DECODER$"),
+    ("def guess(x, k, rng, draft): return [0] * k, []",
+     r"need a list of up to 1 guesses, and as many rows, got \[0\] and 0 rows$"),
+    ("def guess(x, k, rng, draft): return [0] * (k + 1), [draft(x)[0]] * (k + 1)",
+     r"up to 1 guesses, and as many rows, got \[0, 0\] and 2 rows$"),
+    ("from .inner import verify", "write a file next to the package that imports verify from it"),
     ("def guess(x, k, rng, draft): return [3] * k, [draft(x)[0]] * k",
      r"need guesses of 0 \.\. 2, got 3$"),
     ("def verify(g, q, p): pass", r"need verify\(guesses, .*, rng\), got verify\(g, q, p\)$"),
@@ -661,6 +700,13 @@ def test_the_command_names_its_file_and_returns_the_judgement(tmp_path, capfd):
     assert judge.main([str(path), "--seconds", "0.2"]) == 2
     assert capfd.readouterr().out.endswith(
         "still running after 0.2 s: an endless loop, or --seconds must be larger\n")
+
+
+def test_a_thread_that_goes_on_does_not_delay_the_answer(tmp_path, capfd):
+    path = tmp_path / "answer.py"
+    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=[60]).start()\n"
+    path.write_text(f"{thread}{VERIFY}return [0]", encoding="utf-8")
+    assert judge.main([str(path), "--seconds", "50"]) == 1
 
 
 @pytest.mark.parametrize("line, status", [("os._exit(0)", 0), ("os.kill(os.getpid(), 9)", -9)])

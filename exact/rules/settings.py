@@ -34,7 +34,7 @@ import numpy as np
 from exact.law import composed_law, law, text_law
 from exact.rules.guesses import unchanged_rows
 from exact.rules.register import MLX_SWIFT, SGLANG, commit, file_at, pull
-from exact.toys import N_UNDER_SETTING, TOYS, Found, Setting, X, row_under, under
+from exact.toys import N_NEW, TOYS, Found, Setting, X, row_under, under
 from speculative import Model, Round, guess, speculative_step, up_to_stop
 
 STOP = 2  # the stop token
@@ -260,7 +260,7 @@ def setting_texts(rule: SettingRule, draft: Model, target: Model, K: int) -> dic
 
     texts: dict[tuple, Any] = defaultdict(int)
     # later rounds depend on the text and on the record
-    by_record = composed_law(X, one_round, N_UNDER_SETTING, rule.stop, memory=())
+    by_record = composed_law(X, one_round, N_NEW, rule.stop, memory=())
     for (text, _), p in by_record.items():
         texts[text] += p
     return texts
@@ -270,5 +270,5 @@ def setting_texts(rule: SettingRule, draft: Model, target: Model, K: int) -> dic
 def enumerated_setting(rule: SettingRule, toy: str, K: int) -> Found:
     """Return the distribution of whole texts under a rule, and the right one."""
     draft, target = TOYS[toy]
-    wanted = text_law(X, under(rule.setting, target, len(X)), N_UNDER_SETTING, rule.stop)
+    wanted = text_law(X, under(rule.setting, target, len(X)), N_NEW, rule.stop)
     return Found(toy, K, setting_texts(rule, draft, target, K), wanted)
