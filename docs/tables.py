@@ -16,6 +16,7 @@ from typing import NamedTuple
 from exact.expected import chain_bound, chain_mean
 from lib.checkpoints.huggingface import THEIR_SIZES
 from lib.checkpoints.weights import n_params
+from page.page import stored_run
 from speculative import guess
 from theory.speedup import expected_tokens, walltime_improvement
 
@@ -70,6 +71,11 @@ def printed_tables(text):
 def stored(name):
     """Return the figures of a file of benchmarks/results."""
     return json.loads((ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8"))
+
+
+def first_round():
+    """Return the first round of docs/run.html."""
+    return stored_run(ROOT / "docs/run.html")["rounds"][0]
 
 
 def recorded_tables():
@@ -133,7 +139,7 @@ def reported_acceptance():
 
 def worked_round():
     """Return the round of docs/learn.md: its guesses, and the draw that replaces the last."""
-    one_round = stored("round")
+    one_round = first_round()
     # d and p are the probabilities of a token by the draft and by the target.
     rows = {guess["text"].strip(): {"d": guess["p_draft"], "p": guess["p_target"],
                                     "ratio": guess["threshold"], "u": guess["u_accept"]}

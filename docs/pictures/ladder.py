@@ -10,7 +10,7 @@ K = 3
 TESTS = ("plain decoding", "match", "ratio test")
 
 
-def draw(figure, data):
+def draw(figure):
     """Draw a bar for match and for the ratio test, and the bound of all tests of one chain."""
     axes = figure.subplots()
     tokens = {name: float(mean) for name, _, mean in climb(TOY, K)}
