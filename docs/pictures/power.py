@@ -1,4 +1,4 @@
-"""Draw power.svg: which test of which engine finds which wrong rule, as benchmarks/power.py found.
+"""Draw power.svg: which test of which engine finds which wrong rule (benchmarks/power.py).
 
 A cell is as green as the fraction of runs in which the test fails, which is right for a wrong
 rule.

@@ -31,6 +31,6 @@ def draw(figure):
     axes.set(xlim=(0, 1.2), ylim=(len(rules), -0.5))
     axes.axis("off")
     bars = [axes.barh(0, 0, color=colour(name), label=words) for name, words in KEY]
+    title = "Inexact rules found in public: total\nvariation from the target (toy A, K = 3)"
     figure.legend(bars, [words for _, words in KEY], loc="outside upper left", ncols=3,
-                  frameon=False, alignment="left", title="Inexact rules found in public: total\n"
-                  "variation from the target (toy A, K = 3)")
+                  frameon=False, alignment="left", title=title)
