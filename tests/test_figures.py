@@ -59,9 +59,9 @@ def test_a_line_that_names_no_table_or_two_is_refused(tables, line, n_found):
 
 
 @pytest.mark.parametrize("old, new, message", [
-    ("<!-- figures: speeds, greedy | fast | speed-up -->\n", "", "got 0 cells for 1 figures: 1.50"),
-    ("1.50 times", "1.50 to 1.60 times", "got 1 cells for 2 figures: 1.50, 1.60"),
-    ("1.50 times", "several times", "got 1 cells for 0 figures"),
+    ("<!-- figures: speeds, greedy | fast | speed-up -->\n", "", "need a cell for the figure 1.50 in: It runs"),
+    ("1.50 times", "1.50 to 1.60 times", "need a cell for the figure 1.60 in: It runs"),
+    ("1.50 times", "several times", "need a figure for the cell with 1.5"),
 ])
 def test_a_figure_without_a_cell_and_a_cell_without_a_figure_are_refused(tables, old, new, message):
     assert figures.renewed_page(PAGE) == PAGE and old in PAGE
