@@ -98,16 +98,6 @@ def pass_costs():
     return {size: costs_of(size) for size in ("pair", "124M", "1558M")}
 
 
-def int8_costs():
-    """Return c, a draft step by the int8 copy over a target pass of one row, in each race."""
-    rows = {}
-    for size in ("pair", "124M", "1558M"):
-        for setting in stored(f"quantized-{size}")["races"]["settings"]:
-            race, _, c = setting.rpartition(", c = ")  # "temperature 0, c = 0.6"
-            rows[f"{size}, {race}"] = {"c": c}
-    return rows
-
-
 def speed_ups_of_engines():
     """Return each engine's speed-up with all guesses accepted, and with all rejected."""
     rows = stored("engines-124M")["rows"]
@@ -198,8 +188,7 @@ def K_by_hand():
     return rows
 
 
-COMPUTED = {"costs": pass_costs, "int8 copy": int8_costs,
-            "ends of the scale": speed_ups_of_engines,
+COMPUTED = {"costs": pass_costs, "ends of the scale": speed_ups_of_engines,
             "bundled models": model_sizes, "accepted / drafted": reported_acceptance,
             "worked round": worked_round, "bound of a chain": chain_bounds,
             "easy tokens": easy_tokens, "K by hand": K_by_hand}
