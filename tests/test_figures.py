@@ -59,7 +59,7 @@ def test_a_line_that_names_no_table_or_two_is_refused(tables, line, n_found):
 
 
 @pytest.mark.parametrize("old, new, message", [
-    ("<!-- figures: speeds, greedy | fast | speed-up -->\n", "", "need a cell for the figure 1.50 in: It runs"),
+    ("<!-- figures: speeds, greedy | fast | speed-up -->\n", "", "for the figure 1.50 in: It runs"),
     ("1.50 times", "1.50 to 1.60 times", "need a cell for the figure 1.60 in: It runs"),
     ("1.50 times", "several times", "need a figure for the cell with 1.5"),
 ])
