@@ -6,7 +6,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from docs.pictures.record import ROUND
 from main import decode, decoder_step
 from page.page import run_as_data, save_page, stored_run
 from run.flags import parse_args, settings_for_json

@@ -134,13 +134,6 @@ def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch, capsys):
 
 # ---- pictures that are edited by hand
 
-def test_the_picture_of_a_round_has_the_recorded_numbers():
-    texts = {*texts_of("round")}
-    for token in first_round()["guesses"]:
-        assert {token["text"].strip(), f"u = {token['u_accept']:.2f}"} <= texts
-        assert texts & {f"{relation} {token['threshold']:.2f}" for relation in "<\u2265"}
-
-
 def test_the_picture_of_a_story_has_its_tokens_over_bars_of_their_acceptance():
     svg = ElementTree.parse(IMAGES / "easy.svg")
     widths = {kind: [float(node.get("width")) for node in svg.iter() if node.get("class") == kind]
