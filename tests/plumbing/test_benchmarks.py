@@ -298,11 +298,10 @@ def test_the_mask_of_a_round_by_hand(monkeypatch):
         return np.zeros((n_last, 3))
 
     monkeypatch.setattr(patterns, "time", clock)
-    case = Namespace(ids=[0], pattern=lambda: allowed, stop=())
     rounds = [ForcedRound([1, 2], [1], None, None, 1), Round([2, 2, 2], [2, 2], None, None, 2)]
     # The forced tokens need 2 masks, and a third that ends the run. The round needs 1 to see that
     # nothing is forced, 2 for the draft's rows and 3 for the target's.
-    shares = patterns.mask_shares(case, rounds, target)
+    shares = patterns.mask_shares(allowed, [0], rounds, target, stop=())
     assert shares == pytest.approx((6 / 10, 3 / 2 / 10))
 
 
