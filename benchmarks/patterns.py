@@ -20,8 +20,8 @@ The rounds of a text are run again to measure masks, with a look, a pass and mas
 
 import json
 import time
+from functools import partial
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 
@@ -56,36 +56,15 @@ RACED = {  # name -> whether it speculates, whether it has forced runs
 COSTS = ("masks of a round", "a forced token")
 
 
-class Case(NamedTuple):
-    """Hold a text to write: a prompt, a pattern, and how its tokens are drawn."""
-
-    encoder: object
-    ids: list[int]  # of the prompt
-    grammar: str
-    temperature: float
-
-    def pattern(self):
-        """Return which tokens may follow; it has read nothing."""
-        return Pattern(self.grammar, self.encoder, len(self.ids))
-
-    def builder(self, speculates, forces):
-        """Return the builder of a decoder for measure/race.py."""
-        def build_step(draft, target):
-            allowed = self.pattern()  # each text has its own matcher
-            sampling = {"temperature": self.temperature, "allowed": allowed}
-            models = Models(draft, target, sampling)
-            if speculates:
-                step = build("speculative", models, {"K": N_GUESSES})
-            else:
-                step = build_plain("speculative", models)
-            return with_forced_runs(step, allowed, self.stop) if forces else step
-
-        return build_step
-
-    @property
-    def stop(self):
-        """Return the token that ends the pattern."""
-        return {self.encoder.end_of_text}
+def new_step(draft, target, new_pattern, temperature, stop, speculates, forces):
+    """Return the step of one of RACED, with a pattern that has read nothing."""
+    allowed = new_pattern()
+    models = Models(draft, target, {"temperature": temperature, "allowed": allowed})
+    if speculates:
+        step = build("speculative", models, {"K": N_GUESSES})
+    else:
+        step = build_plain("speculative", models)
+    return with_forced_runs(step, allowed, stop) if forces else step
 
 
 def grammar_of_properties(properties):
@@ -97,19 +76,24 @@ def grammar_of_properties(properties):
 
 # ---- measuring
 
-def figures_of_texts(case_of_prompt, draft, target, repeats):
+def figures_of_texts(encoder, texts, grammar, temperature, pair, repeats):
     """Return the figures of all decoders over all prompts, and of the mask."""
     runs = {name: [[] for _ in range(repeats)] for name in RACED}  # [repeat][prompt]
     shares = []  # (masks of a round, a forced token) of each text
+    stop = {encoder.end_of_text}  # ends the pattern
     # Each prompt has its own race, because its pattern begins after it.
-    for case in case_of_prompt:
-        builders = {name: case.builder(*flags) for name, flags in RACED.items()}
-        results = race(draft, target, builders, [case.ids], LONGEST, repeats, case.stop)
+    for ids in texts:
+        new_pattern = partial(Pattern, grammar, encoder, len(ids))
+        builders = {name: partial(new_step, new_pattern=new_pattern, temperature=temperature,
+                                  stop=stop, speculates=speculates, forces=forces)
+                    for name, (speculates, forces) in RACED.items()}
+        results = race(*pair, builders, [ids], LONGEST, repeats, stop)
         for name, texts_of_repeats in results.items():
-            for repeat, texts in enumerate(texts_of_repeats):
-                runs[name][repeat] += texts
+            for repeat, written in enumerate(texts_of_repeats):
+                runs[name][repeat] += written
         # Each repeat of this race is a list with one text, because the race has one prompt.
-        shares += [mask_shares(case, text.rounds, target.fresh())
+        _, target = pair
+        shares += [mask_shares(new_pattern(), ids, text.rounds, target.fresh(), stop)
                    for [text] in results["speculative, forced runs"]]
     rows = {name: race_figures(texts, runs["plain"]) | {"forced": forced_share(texts)}
             for name, texts in runs.items()}
@@ -125,10 +109,9 @@ def forced_share(texts_of_repeats):
     return n_forced / sum(len(result.ids) for result in rounds)
 
 
-def mask_shares(case, rounds, target):
+def mask_shares(pattern, ids, rounds, target, stop):
     """Return the masks of a round, and a forced token, in target passes: means over a text."""
-    pattern = case.pattern()
-    x = list(case.ids)
+    x = list(ids)
     # The prompt is read here, so that it is not a part of the first round's pass.
     target(x)
     pass_s: list[float] = []  # seconds of each pass
@@ -138,7 +121,7 @@ def mask_shares(case, rounds, target):
         # The look is run again for its time alone. The round is known already, so what the look
         # returns is not used.
         start = time.perf_counter()
-        forced_run(x, LONGEST, pattern, case.stop)
+        forced_run(x, LONGEST, pattern, stop)
         after_look = time.perf_counter()
         look_s = after_look - start
         if isinstance(result, ForcedRound):
@@ -167,16 +150,15 @@ def mask_round(rows, x, guesses, pattern):
 
 def all_figures(args):
     """Return the figures of all cases at temperatures 0 and 1."""
-    encoder, draft, target = load_benchmark_pair("pair")
+    encoder, *pair = load_benchmark_pair("pair")
     cases = {}
     for name, properties in PROPERTIES.items():
         grammar = grammar_of_properties(properties)
         for T in (0.0, 1.0):
             # The object begins on its own line, after the opening.
-            texts = [Case(encoder, encoder.encode(f"{opening}\n"), grammar, T)
-                     for opening in OPENINGS[:N_PROMPTS]]
-            figures = figures_of_texts(texts, draft, target, args.repeats)
-            cases[f"{name}, temperature {T:g}"] = figures
+            texts = [encoder.encode(f"{opening}\n") for opening in OPENINGS[:N_PROMPTS]]
+            cases[f"{name}, temperature {T:g}"] = figures_of_texts(
+                encoder, texts, grammar, T, pair, args.repeats)
     return machine() | {"prompts": N_PROMPTS, "repeats": args.repeats, "cases": cases}
 
 

@@ -7,12 +7,11 @@ r"""Measure the target's int8 copy as its draft: what rounding costs, saves and 
 
     rounding   1 - TV of the target and its rounded copies, on the target's texts (pair only)
     products   milliseconds of all matrix products of a pass, with 1 .. 8 rows
-    races      plain decoding, K = 1 .. 8 and auto, in turns: the pair on its own text, a
-               released size with random weights and a set probability alpha of acceptance
+    races      plain decoding and K = 1 .. 8 in turns: the pair on its own text, also with auto,
+               a released size with random weights and a set probability alpha of acceptance
 """
 
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -24,11 +23,11 @@ from measure import command
 from measure.clock import machine, milliseconds
 from measure.command import gain, number, ranged
 from measure.models import OPENINGS, SIZES, load_benchmark_pair, named, size_in_words
-from measure.race import costs_at, race, race_figures, simulated
+from measure.race import builder, costs_at, race, race_figures, simulated
 from sampling import with_sampling
-from speculative import autoregressive_sampling
+from speculative import autoregressive_sampling, draft_and_verify
 from theory.speedup import acceptance_rate
-from variants.quantized import build, int8_copy, with_matrices
+from variants.quantized import int8_copy, with_matrices
 
 ROWS = range(1, 9)
 KS = range(1, 9)
@@ -112,52 +111,36 @@ def races(args, encoder, draft, copy, target):
         # The first token is the text's number, on which simulated acceptance depends.
         texts = [[i] * 16 for i in range(3)]
     settings = {}
-    Ks = {"plain": 0} | {f"K = {K}": K for K in KS}
     # The pair has its own acceptance, which None stands for. Random weights get those of
     # --alpha.
     alphas = [None] if encoder else args.alpha
     for T in args.temperature:
         costs = costs_at(T, copy, target, texts[0])
         for alpha in alphas:
-            # as_rows(model, role) is the model of probabilities of this setting.
-            as_rows = partial(model_rows, temperature=T, alpha=alpha)
-            builders = {name: quantized_builder(as_rows, K) for name, K in Ks.items()}
-            builders["K = auto"] = quantized_builder(as_rows, "auto", costs)
-            results = race(copy, target, builders, texts, args.N, args.repeats)
             setting = f"temperature {T:g}"
-            if alpha:
+            if alpha is None:
+                builders = {"plain": builder(None, {}, T)}
+                for K in (*KS, "auto"):
+                    builders[f"K = {K}"] = builder("quantized", {"K": K}, T, costs=costs)
+            else:
                 setting += f", alpha {alpha:g}"
-            # The formula predicts chains of K guesses. auto is not in Ks, and K = 0 asks for no
-            # prediction.
+                round_of = partial(simulated_round, temperature=T, alpha=alpha)
+                builders = {f"K = {K}" if K else "plain": partial(round_of, K=K)
+                            for K in (0, *KS)}
+            results = race(copy, target, builders, texts, args.N, args.repeats)
+            # The formula predicts chains of K guesses; K = 0 asks for no prediction.
+            Ks = {f"K = {K}": K for K in KS}
             settings[f"{setting}, c = {costs.c:.2f}"] = {
                 name: race_figures(result, results["plain"], K=Ks.get(name, 0))
                 for name, result in results.items()}
     return {"texts": named(len(texts), args.N), "settings": settings}
 
 
-def model_rows(model, role, temperature, alpha):
-    """Return a model of probabilities: its own rows, or simulated rows if `alpha` is given.
-
-    A simulated model runs its passes, but its rows only decide which guesses are accepted.
-    """
-    model = with_sampling(model, temperature=temperature)
-    if alpha is None:
-        return model
-    # The probability that a row of this model is token 0. The target's rows always are, so the
-    # target accepts the copy's guess with probability alpha.
-    zero_probability = {"copy": alpha, "target": 1}[role]
-    return simulated(model, zero_probability)
-
-
-def quantized_builder(as_rows, K, costs=None):
-    """Return the builder of --decoder quantized --K K; of plain decoding if K is 0."""
-    def build_step(copy, target):
-        # `build` reads rows, which may be simulated here, so these are not Models.
-        models = SimpleNamespace(draft=copy, target=target, draft_rows=as_rows(copy, "copy"),
-                                 target_rows=as_rows(target, "target"), costs=costs)
-        return build(models, K)
-
-    return build_step
+def simulated_round(copy, target, K, temperature, alpha):
+    """Return the step of K guesses by the copy, each accepted with probability alpha."""
+    copy_rows = with_sampling(copy, temperature=temperature)
+    target_rows = with_sampling(target, temperature=temperature)
+    return draft_and_verify(simulated(copy_rows, alpha), simulated(target_rows, 1), K)
 
 
 # ---- tables

@@ -78,24 +78,11 @@ def first_siblings(whole_tree, p_target, widths):
     return tree, np.array(rows)
 
 
-def end_to_end(first, second):
-    """Return the tree of one path that continues with another path."""
-    tree = Tree()
-    node = -1  # the root
-    for path in (first, second):
-        for token, row in zip(path.tokens, path.rows()):
-            node = tree.add(node, token, row)
-    return tree
-
-
-def side_by_side(first, second):
-    """Return the tree of two paths that both begin at the root; equal starts share nodes."""
-    tree = Tree()
-    for path in (first, second):
-        node = -1  # the root
-        for token, row in zip(path.tokens, path.rows()):
-            node = tree.add(node, token, row)
-    return tree
+def add_path(tree, node, path):
+    """Add a path below a node of a tree, and return its end; equal starts share nodes."""
+    for token, row in zip(path.tokens, path.rows()):
+        node = tree.add(node, token, row)
+    return node
 
 
 class Doubled(NamedTuple):
@@ -140,12 +127,14 @@ def record(x, draft, target, rng):
 def record_doubled(x, place, draft, target, rng):
     """Return the Doubled of the chain of a place."""
     chain, _ = place.part((1,) * K)
-    # K more guesses after the chain.
     later, _ = guess_shape(x + chain.tokens, K, rng, draft, uniform_shape((1,) * K))
-    long = end_to_end(chain, later)
-    # K guesses next to the chain.
     second, _ = guess_paths(x, K, rng, draft, paths=1)
-    paths = side_by_side(chain, second)
+    # K more guesses after the chain, and K guesses next to it.
+    long = Tree()
+    add_path(long, add_path(long, -1, chain), later)
+    paths = Tree()
+    for path in (chain, second):
+        add_path(paths, -1, path)
     p_long = target(x + long, 1 + len(long))
     p_paths = target(x + paths, 1 + len(paths))
     return Doubled(long, p_long, paths, p_paths)

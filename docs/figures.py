@@ -22,7 +22,6 @@ table, outside code, links and quoted output. `python -m docs readme FILES --cod
 import re
 from contextlib import suppress
 from functools import cache
-from typing import NamedTuple
 
 from docs.tables import every_table
 
@@ -51,6 +50,7 @@ FIGURE = re.compile("|".join([
     r"(?<![\w.])\d+(?= %| percent)",  # a percentage
     # A whole cell: | 12 | or | + 3 ms |. "sign" is what stands between | and the number.
     r"(?<=\|)(?P<sign> (\+ )?)\d[\d,]*(?=( [a-zA-Z]+)? \|)"]))
+PARAGRAPH_END = re.compile(r"\n\n|\Z")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
 
 
@@ -121,56 +121,6 @@ def as_written(number, figure, is_percentage):
     return text.removeprefix("0") if figure.startswith(".") else text
 
 
-class Span(NamedTuple):
-    """Hold the place of a figure on a page: the characters start .. end - 1."""
-
-    start: int
-    end: int
-    is_percentage: bool
-
-
-def spans_of_figures(prose, first, last):
-    """Return the figures between two offsets of a page whose code is blanked."""
-    spans = []
-    for match in FIGURE.finditer(prose, first, last):
-        start = match.start()
-        # In a cell such as | + 3 ms | the space and the + before the number stay.
-        if match["sign"] is not None:
-            start = match.end("sign")
-        text_after = prose[match.end() :]
-        is_percentage = re.match(" %| percent", text_after) is not None
-        spans.append(Span(start, match.end(), is_percentage))
-    return spans
-
-
-def figures_with_cells(text):
-    """Yield each figure of a page with the text that its cell gives it; raise `Unbound`."""
-    prose = NOT_PROSE.sub(blanked, text)
-    start = 0
-    for paragraph in prose.split("\n\n"):
-        end = start + len(paragraph)
-        # Offsets are the same in text and in prose, but only text still has the markers.
-        markers = [*MARKER.finditer(text, start, end)]
-        # n markers cut the paragraph into n + 1 pieces. Piece i reaches from firsts[i] to
-        # lasts[i] = firsts[i + 1]. Piece 0, before the first marker, has no cells, and so must
-        # have no figures.
-        firsts = [start, *(marker.end() for marker in markers)]
-        lasts = [*firsts[1:], end]
-        # The empty list is for piece 0.
-        numbers_of_pieces = [[], *(marker_numbers(marker) for marker in markers)]
-        for first, last, numbers in zip(firsts, lasts, numbers_of_pieces):
-            figures = spans_of_figures(prose, first, last)
-            if len(figures) != len(numbers):
-                on_page = ", ".join(text[figure.start:figure.end] for figure in figures)
-                raise Unbound(f"need a cell for each figure, got {len(numbers)} cells for "
-                              f"{len(figures)} figures: {on_page or text[first:last][:80]}")
-            # The i-th number of the marker's cells belongs to the i-th figure.
-            for figure, number in zip(figures, numbers):
-                old = text[figure.start:figure.end]
-                yield figure, as_written(number, old, figure.is_percentage)
-        start = end + len("\n\n")  # after the empty line
-
-
 def marker_numbers(marker):
     """Return the numbers that all lines of a marker name."""
     lines = marker["cells"].split("\n")
@@ -178,14 +128,33 @@ def marker_numbers(marker):
 
 
 def renewed_page(text):
-    """Return a page with the figures that its markers name."""
-    pieces = []
+    """Return a page with the figures that its markers name; raise `Unbound`."""
+    # Offsets are the same in text and in prose, but only text still has the markers.
+    prose = NOT_PROSE.sub(blanked, text)
+    places = [*MARKER.finditer(text), *FIGURE.finditer(prose), *PARAGRAPH_END.finditer(prose)]
+    pieces = []  # of the new page
     end = 0  # of the figure before
-    # Figures come in the order of the page.
-    for figure, new in figures_with_cells(text):
-        # The text between two figures stays.
-        pieces.append(text[end:figure.start])
-        pieces.append(new)
-        end = figure.end
-    pieces.append(text[end:])
-    return "".join(pieces)
+    numbers = []  # of the marker before, whose figures are still to come
+    for place in sorted(places, key=lambda match: match.start()):
+        if place.re is FIGURE:
+            # In a cell such as | + 3 ms | the space and the + before the number stay.
+            start = place.end("sign") if place["sign"] is not None else place.start()
+            figure = text[start : place.end()]
+            if not numbers:
+                raise Unbound(f"need a cell for the figure {figure} in: {line_of(text, start)}")
+            is_percentage = re.match(" %| percent", prose[place.end() :]) is not None
+            new = as_written(numbers.pop(0), figure, is_percentage)
+            # The text between two figures stays.
+            pieces += [text[end:start], new]
+            end = place.end()
+            continue
+        if numbers:
+            raise Unbound(f"need a figure for the cell with {numbers[0]:g} before: "
+                          f"{line_of(text, place.start())}")
+        numbers = marker_numbers(place) if place.re is MARKER else []
+    return "".join([*pieces, text[end:]])
+
+
+def line_of(text, offset):
+    """Return the line of a page at an offset."""
+    return text[text.rfind("\n", 0, offset) + 1 :].partition("\n")[0]

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from exact.expected import chain_bound, chain_mean
 from lib.checkpoints.huggingface import THEIR_SIZES
 from lib.checkpoints.weights import n_params
+from page.page import stored_run
 from speculative import guess
 from theory.speedup import expected_tokens, walltime_improvement
 
@@ -72,6 +73,11 @@ def stored(name):
     return json.loads((ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8"))
 
 
+def first_round():
+    """Return the first round of docs/run.html."""
+    return stored_run(ROOT / "docs/run.html")["rounds"][0]
+
+
 def recorded_tables():
     """Yield the tables of figures that were written down: no program prints them."""
     for name, record in stored("recorded").items():
@@ -90,16 +96,6 @@ def pass_costs():
                 "a draft step, in rows": passes["draft_ms"]["median"] / one_row}
 
     return {size: costs_of(size) for size in ("pair", "124M", "1558M")}
-
-
-def int8_costs():
-    """Return c, a draft step by the int8 copy over a target pass of one row, in each race."""
-    rows = {}
-    for size in ("pair", "124M", "1558M"):
-        for setting in stored(f"quantized-{size}")["races"]["settings"]:
-            race, _, c = setting.rpartition(", c = ")  # "temperature 0, c = 0.6"
-            rows[f"{size}, {race}"] = {"c": c}
-    return rows
 
 
 def speed_ups_of_engines():
@@ -121,7 +117,7 @@ def model_sizes():
 
 def worked_round():
     """Return the round of docs/learn.md: its guesses, and the draw that replaces the last."""
-    one_round = stored("round")
+    one_round = first_round()
     # d and p are the probabilities of a token by the draft and by the target.
     rows = {guess["text"].strip(): {"d": guess["p_draft"], "p": guess["p_target"],
                                     "ratio": guess["threshold"], "u": guess["u_accept"]}
@@ -180,8 +176,8 @@ def K_by_hand():
     return rows
 
 
-COMPUTED = {"costs": pass_costs, "int8 copy": int8_costs,
-            "ends of the scale": speed_ups_of_engines, "bundled models": model_sizes,
+COMPUTED = {"costs": pass_costs, "ends of the scale": speed_ups_of_engines,
+            "bundled models": model_sizes,
             "worked round": worked_round, "bound of a chain": chain_bounds,
             "easy tokens": easy_tokens, "K by hand": K_by_hand}
 

@@ -7,7 +7,6 @@ tokenizer    what the programs use of a tokenizer
 markdown     tables
 around       what a wrapper of a model offers
 prefix       how many tokens two texts share from the start
-svg          pictures as text
 pattern      which tokens a regular expression, schema or grammar allows after a text
 memory       the file of --memory
 statistics   standard errors and intervals

@@ -58,37 +58,7 @@ def grammar_of(kind: str, text: str, name: str | None = None) -> str:
         message = str(error)
     if message:
         raise ValueError(f"{name or f'--{kind}'} is not valid: {' '.join(message.split())}")
-    if not has_texts(grammar):
-        raise ValueError(f"{name or f'--{kind}'} fits no text")
     return grammar
-
-
-def has_texts(grammar: str) -> bool:
-    """Return whether a vocabulary of all bytes can begin a text that fits.
-
-    A grammar that names tokens by their numbers is an error here. It is not refused, because it
-    may be right for the model's own vocabulary.
-    """
-    matcher = new_matcher(grammar, BYTES)
-    if matcher.is_error():
-        return True
-    return next_bits(matcher) is not None  # some token may follow the empty text
-
-
-class Bytes:
-    """Stand in for an encoder: a vocabulary with a token for each byte, and an end of text."""
-
-    end_of_text = 256
-    n_vocab = 257
-
-    def decode_bytes(self, ids):
-        return bytes(i for i in ids if i != self.end_of_text)
-
-    def encode_bytes(self, text):
-        return list(text)
-
-
-BYTES = Bytes()
 
 
 class Vocabulary:

@@ -28,15 +28,6 @@ class PositionCounts(NamedTuple):
     tested: np.ndarray
     accepted: np.ndarray
 
-    def as_lists(self) -> dict[str, list]:
-        """Return the counts for JSON."""
-        return {name: counts.tolist() for name, counts in self._asdict().items()}
-
-
-def counts_from_lists(lists: dict[str, list]) -> PositionCounts:
-    """Return the PositionCounts that `as_lists` wrote."""
-    return PositionCounts(np.array(lists["tested"]), np.array(lists["accepted"]))
-
 
 # ---- counting
 

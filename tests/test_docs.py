@@ -18,7 +18,8 @@ import speculative
 from docs import sixty_lines, tour
 from docs.__main__ import main
 from docs.readme import BLOCK, STATIC, exactness, fill, raced, shell_output, source, which_table
-from docs.tables import K_by_hand, easy_tokens, stored
+from docs.run import ROUND
+from docs.tables import K_by_hand, easy_tokens, first_round, stored
 from tests.pages import ROOT, code, file_text, on_one_line, section, table
 from theory import speedup
 from theory.hardware import crossover_batch, pass_latency
@@ -256,8 +257,8 @@ def test_the_round_of_the_front_page_draws_the_tokens_of_speculative_py():
 # ---- figures of docs/learn.md and docs/speed.md, beyond those that markers bind
 
 def test_the_words_of_the_worked_round_are_the_recorded_ones():
-    recorded = stored("round")
-    assert f"`{recorded['command']}`" in LEARN
+    recorded = first_round()
+    assert f"`python main.py {ROUND}`" in LEARN
     rows = table(LEARN, "guess x |")
     for (word, row), guess in zip(rows.items(), recorded["guesses"], strict=True):
         assert word == guess["text"].strip()

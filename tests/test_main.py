@@ -72,7 +72,8 @@ def test_a_prompt_from_a_file_from_standard_input_and_from_the_flag_is_the_same(
     prompt = "The old wïzard – \"ho!\" said"
     # some editors write a byte order mark, which utf-8-sig adds
     (tmp_path / "prompt.txt").write_text(f"{prompt}\n", encoding="utf-8-sig")
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(prompt.encode())))
+    standard_input = io.TextIOWrapper(io.BytesIO(prompt.encode()), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", standard_input)
     for source in (["--prompt", prompt], ["--prompt_file", tmp_path / "prompt.txt"],
                    ["--prompt", "-"]):
         assert json_of_run(*source, "--n_tokens_to_generate", 0)["prompt"] == prompt

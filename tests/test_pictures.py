@@ -2,19 +2,19 @@
 
 import re
 import sys
+from fractions import Fraction
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from docs.__main__ import main
-from docs.pictures.gallery import IMAGES, SVG, data_of, picture_names, write_picture
+from docs.pictures.gallery import IMAGES, picture_names, write_picture
 from docs.pictures.palette import COLOURS, SERIES, darkened
-from docs.pictures.race import BAR, text_of
-from docs.pictures.svg import SMALL_SIZE
-from docs.pictures.theorem1 import columns
-from docs.pictures.wild import COLOURS as COLOURS_OF_STATUS
-from docs.pictures.wild import FULL
+from docs.pictures.theorem1 import N_SHOWN, parts
+from docs.tables import first_round, stored
+from exact.law import paths
+from speculative import draft_and_verify, generate
 from tests.chromium import PICTURES, TELEPHONE, assert_apart
 from tests.pages import file_text, output
 
@@ -25,6 +25,11 @@ EACH_PICTURE = pytest.mark.parametrize("name", picture_names())
 def committed_svg(name):
     """Return the text of a picture of docs/img."""
     return (IMAGES / f"{name}.svg").read_text("utf-8")
+
+
+def texts_of(name):
+    """Return all texts of a picture."""
+    return [node.text for node in ElementTree.parse(IMAGES / f"{name}.svg").iter(TEXT)]
 
 
 @EACH_PICTURE
@@ -67,44 +72,34 @@ def test_only_frames_are_faint(name):
 
 
 @pytest.mark.parametrize("name, words", [
-    *((name, None) for name in SVG if name != "wild"),
-    pytest.param("wild", None, marks=pytest.mark.weekly),  # enumerates rules for seconds
-    ("low_acceptance", ["rising: cache cut 1 too early", "dashed: no fault"]),
+    pytest.param("wild", ["0.870"], marks=pytest.mark.weekly),  # enumerates rules for seconds
+    ("power", ["greedy-match", "found, of 25"]),
+    ("low_acceptance", ["input shifted by one", "dashed: no fault"]),
     ("ladder", ["2.95", "4.00", "exceeds 3.22"]),
     ("theorem1", ["accepted", "green + blue = the target, exactly"]),
-    ("forking", ["replacement 1", "2/9 + 2/9 = 4/9", "The target alone: 0 0 with 1/9"]),
     ("expected_tokens", ["alpha = 0.9: up to"]), ("speed-pair", ["temperature 1"]),
     ("batch-124M", ["plain", "acceptance set to 0.8"]),
     ("acceptance", ["temperature of both models"])])
 def test_the_committed_files_show_their_data(name, words, tmp_path):
-    if words:
-        pytest.importorskip("matplotlib")
+    """Another version of Matplotlib draws a little differently."""
+    pytest.importorskip("matplotlib", reason="needs requirements/plots.txt")
     write_picture(name, tmp_path)
     for path in tmp_path.iterdir():
         drawn, committed = path.read_text("utf-8"), committed_svg(path.stem)
-        if words:  # of a plot, which another version of Matplotlib draws a little differently
-            assert all(word in drawn and word in committed for word in words)
-        else:
-            assert drawn == committed
+        assert all(word in drawn and word in committed for word in words)
 
 
 def test_the_picture_of_rules_has_the_entries_of_the_pages_table():
     """tests/test_rules.py enumerates the table; once a week the picture is drawn again."""
-    wanted = []  # (distance at K = 3, project, rule, status)
+    wanted = []  # (distance at K = 3, project, rule)
     for line in output(file_text("docs/wild.md"), "--public").split("\n")[2:]:
-        _, project, rule, status, _, distance, *_ = map(str.strip, line.split("|"))
-        wanted.append((float(distance), project, rule, status))
+        _, project, rule, _, _, distance, *_ = map(str.strip, line.split("|"))
+        wanted.append((float(distance), project, rule))
     wanted.sort(key=lambda entry: -entry[0])
-    svg = ElementTree.parse(IMAGES / "wild.svg")
-    texts = [node.text for node in svg.iter(TEXT)]
+    texts = texts_of("wild")
     figures = [float(text) for text in texts if re.fullmatch(r"\d\.\d{3}", text)]
-    bars = [(node.get("class"), float(node.get("width"))) for node in svg.iter()
-            if node.get("class") in COLOURS_OF_STATUS.values() and node.get("width") != "12"]
     assert figures == pytest.approx([entry[0] for entry in wanted], abs=6e-4) and len(wanted) > 10
-    for (colour, width), (distance, project, rule, status) in zip(bars, wanted, strict=True):
-        assert colour == COLOURS_OF_STATUS[status]
-        assert width == pytest.approx(FULL * distance, abs=0.02)
-        assert project in texts and rule in texts
+    assert {text for entry in wanted for text in entry[1:]} <= {*texts}
 
 
 # The names of pictures that the narrow pages show: their text has at least 11 pixels.
@@ -132,33 +127,42 @@ def test_no_text_overlaps_or_leaves_the_picture_in_a_wide_font(browser, tmp_path
 
 def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["pictures", "forking"]) == 2
+    assert main(["pictures", "ladder"]) == 2
     err = capsys.readouterr().err
     assert "matplotlib is missing: pip install -r requirements/plots.txt" in err
 
 
-def test_the_race_shows_the_text_that_both_wrote_and_every_guess():
-    data, texts = data_of("race"), list(ElementTree.parse(IMAGES / "race.svg").iter(TEXT))
-    plain, fast = data["autoregressive"], data["speculative"]
-    assert text_of(plain, data["prompt"]) == text_of(fast, data["prompt"])  # greedy
-    for result in fast["rounds"]:
-        tokens = {token.strip() for token, _ in [*result["guesses"], *result["ids"]]}
-        assert tokens - {""} <= {node.text for node in texts}
-    lowest = max(float(node.get("y")) for node in texts if node.get("textLength"))
-    assert lowest <= BAR - SMALL_SIZE  # no text covers the bar
+# ---- pictures that are edited by hand
+
+def test_the_picture_of_a_story_has_its_tokens_over_bars_of_their_acceptance():
+    svg = ElementTree.parse(IMAGES / "easy.svg")
+    widths = {kind: [float(node.get("width")) for node in svg.iter() if node.get("class") == kind]
+              for kind in ("track", "green_bar")}
+    tokens = [(text.strip(), share) for text, share in stored("easy")["tokens"] if text.strip()]
+    _, *texts = texts_of("easy")  # the first text is the prompt
+    assert texts[: len(tokens)] == [text for text, _ in tokens]
+    shares = np.divide(widths["green_bar"], widths["track"])
+    assert shares == pytest.approx([share for _, share in tokens], abs=0.005)
 
 
-def test_the_picture_of_a_round_has_the_recorded_numbers():
-    texts = {node.text for node in ElementTree.parse(IMAGES / "round.svg").iter(TEXT)}
-    for token in data_of("round")["guesses"]:
-        assert {token["text"].strip(), f"u = {token['u_accept']:.2f}"} <= texts
-        assert texts & {f"{relation} {token['threshold']:.2f}" for relation in "<\u2265"}
+def test_the_tree_of_decisions_has_every_product_and_the_targets_sums():
+    model = lambda row: lambda ids, n_last=1: np.array([row] * n_last)
+    draft, target = np.array([[2, 1], [1, 2]]) * Fraction(1, 3)
+    step = draft_and_verify(model(draft), model(target), 1)
+    runs = paths(lambda rng: list(generate([0], step, 2, rng)))
+    products = [str(probability) for _, probability, _ in runs]
+    texts = texts_of("forking")
+    assert all(texts.count(product) >= products.count(product) for product in products)
+    alone = ", ".join(f"{a} {b} with {target[a] * target[b]}" for a in (0, 1) for b in (0, 1))
+    assert f"The target alone: {alone}" in texts
+    assert {"1/9 + 1/9 = 2/9", "2/9 + 2/9 = 4/9"} <= {*texts}
 
 
 def test_green_and_blue_are_the_target_green_and_red_the_draft():
-    row = data_of("theorem1")["rows"][3]
-    for (_, _, *p), (_, green, blue, red) in zip(row["top"], columns(row)):
-        assert [green + red, green + blue] == pytest.approx(p[:2]) and min(blue, red) == 0
-    _, *heights = zip(*columns(row))
-    green, blue, red = map(sum, heights)
-    assert green + blue == pytest.approx(1, abs=1e-5) == green + red
+    row = first_round()["rows"][3]
+    names, green, red, blue = parts(row)
+    largest = {entry[1].strip(): entry[2:4] for entry in row["top"]}
+    assert min(max(largest.pop(name)) for name in names) > max(map(max, largest.values()))
+    assert len(names) == N_SHOWN and green.sum() + blue.sum() == pytest.approx(1, abs=1e-5)
+    assert green.sum() + red.sum() == pytest.approx(1, abs=1e-5)
+    assert (np.minimum(red, blue)[:-1] == 0).all()

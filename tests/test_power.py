@@ -1,17 +1,14 @@
 """benchmarks/power.py: what the tests of engines see, and docs/power.md."""
 
-import re
 
 import numpy as np
 import pytest
 
 from benchmarks import power
-from benchmarks.__main__ import main
 from benchmarks.power import PROTOCOLS, VERIFIERS, fits, rounds, share
 from docs.pictures.power import caught
 from docs.tables import stored
 from exact.rules.batched import EXACT
-from tests.commands import outcome, refusal
 from tests.pages import ROOT
 
 STORED = ROOT / "benchmarks/results/power.json"
@@ -90,26 +87,3 @@ def test_most_of_the_engines_tests_miss_most_of_the_wrong_rules_and_the_oracle_f
     assert sorted(n < 25 / 2 for n in n_found.values()) == [False] * 3 + [True] * 4
 
 
-def test_the_command_shows_the_figures_of_its_file():
-    status, out, err = outcome(main, "power", "--show", STORED)
-    assert (status, err) == (0, "") and out.count("\n") == 2 + len(stored("power")) + 1
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", "3", '{"traversal": {}}', '{"traversal": [0, 0]}'])
-def test_a_file_without_figures_is_one_line(text, tmp_path):
-    path = tmp_path / "figures.json"
-    path.write_text(text, encoding="utf-8")
-    why = refusal(main, "power", "--show", path)
-    assert f"--show {path} does not contain figures of this" in why
-
-
-def test_what_cannot_be_written_is_refused_before_anything_is_simulated(tmp_path, monkeypatch):
-    monkeypatch.setattr(power, "BENCHMARK", power.BENCHMARK._replace(all_figures=None))
-    assert f"cannot write --json {tmp_path}: Is a dir" in refusal(main, "power", "--json", tmp_path)
-    assert not any(tmp_path.iterdir())
-
-
-def test_sources_are_files_at_a_commit():
-    sources = [protocol.source for name, protocol in PROTOCOLS.items() if name != "oracle"]
-    pattern = r"https://github.com/[\w-]+/[\w-]+/blob/[0-9a-f]{40}/[\w/-]+\.py"
-    assert all(re.fullmatch(pattern, source) for source in sources)

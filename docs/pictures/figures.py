@@ -7,17 +7,14 @@ that a page shows them in a font it has.
 import re
 
 from docs.pictures.palette import MARKERS, SERIES, colour
-from docs.pictures.svg import SANS
-from lib.svg import element, rect
 
-# Widths in inches of 96 pixels: 480 pixels as in svg.py, and 840.
-NARROW = 5
-WIDE = 8.75
-LETTERS = 11.25  # points: the 15 pixels of svg.SMALL_SIZE
+WIDTH = 5  # inches of 96 pixels
+LETTERS = 11.25  # points: 11 pixels on a telephone, which is 358 pixels wide
+SANS = "-apple-system,BlinkMacSystemFont,'Segoe UI','Noto Sans',Helvetica,Arial,sans-serif"
 
 
-def save_figure(draw, size, data, path):
-    """Write the framed picture of draw(figure, data); size is (width, height) in inches."""
+def save_figure(draw, height, path):
+    """Write the framed picture of draw(figure), `height` inches high."""
     import matplotlib  # optional: requirements/plots.txt
     from matplotlib.figure import Figure
 
@@ -33,18 +30,19 @@ def save_figure(draw, size, data, path):
         "axes.spines.right": False, "axes.titlesize": LETTERS, "axes.titlelocation": "left",
         "axes.titley": 1.03, "savefig.transparent": True, "lines.linewidth": 1.5}
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.15, h_pad=0.13)  # inches to the frame
-        draw(figure, data)
+        draw(figure)
         figure.savefig(path, metadata={"Date": None})  # the same bytes every day
-    path.write_text(framed(path.read_text(encoding="utf-8"), size), encoding="utf-8")
+    path.write_text(framed(path.read_text(encoding="utf-8"), height), encoding="utf-8")
 
 
-def framed(svg, size):
-    """Return a picture of matplotlib with the frame and the letters of svg.picture."""
-    width, height = (72 * inches for inches in size)  # matplotlib's unit is the point
+def framed(svg, height):
+    """Return a picture of matplotlib with a frame and with letters of the page's font."""
     style = f".panel{{fill:{colour('panel')};stroke:{colour('line')};stroke-width:0.75}}"
-    frame = element("style", style) + rect(0.4, 0.4, width - 0.8, height - 0.8, "panel", rx=6)
+    # matplotlib's unit is the point.
+    frame = (f'<style>{style}</style><rect x="0.4" y="0.4" width="{72 * WIDTH - 0.8:g}" '
+             f'height="{72 * height - 0.8:g}" class="panel" rx="6"/>')
     # The frame comes before matplotlib's drawing, so it is behind it.
     start, figure = svg.split('<g id="figure_1">')
     figure = re.sub("'DejaVu Sans'[^;\"]*sans-serif", SANS, figure)

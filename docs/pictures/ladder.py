@@ -9,7 +9,7 @@ TOY = "A"
 K = 3
 
 
-def draw(figure, data):
+def draw(figure):
     """Draw a bar for each rule, and the bound of all rules for one chain."""
     axes = figure.subplots()
     rungs = [(name.replace("test", "rule"), float(mean)) for name, _, mean in climb(TOY, K)]

@@ -1,11 +1,13 @@
 """Draw the plots of docs/speed.md: what a formula says, and what the benchmarks measured."""
 
 from docs.pictures.palette import colour
+from docs.tables import stored
 from theory.speedup import walltime_improvement
 
 
-def draw_expected_tokens(figure, data):
+def draw_expected_tokens(figure):
     """Draw the predicted speed-up against K at four acceptances, with measured costs."""
+    data = stored("speed-pair")
     # The median time of a pass over n rows; the keys of JSON are strings.
     rows = {int(n): ms["median"] for n, ms in data["passes"]["rows_ms"].items()}
     c = data["passes"]["draft_ms"]["median"] / rows[1]
@@ -21,8 +23,9 @@ def draw_expected_tokens(figure, data):
     place_legend(axes, ncols=2)
 
 
-def draw_speed(figure, data):
+def draw_speed(figure):
     """Draw the measured speed-ups of the pair against K, and the formula's predictions."""
+    data = stored("speed-pair")
     axes = figure.subplots()
     # Points are measured speed-ups, and curves are predictions.
     for i, (temperature, race) in enumerate(data["own"]["races"].items()):
@@ -39,8 +42,9 @@ def draw_speed(figure, data):
     place_legend(axes, ncols=2)
 
 
-def draw_batch(figure, data):
+def draw_batch(figure):
     """Draw tokens per second against the number of texts."""
+    data = stored("batch-124M")
     axes = figure.subplots()
     # A curve for each K; run is {number of texts: figures}.
     for K, run in data["runs"].items():
@@ -55,8 +59,9 @@ def draw_batch(figure, data):
     place_legend(axes, ncols=3)
 
 
-def draw_acceptance(figure, data):
+def draw_acceptance(figure):
     """Draw acceptance against temperature, on texts of each one and on the same texts."""
+    data = stored("acceptance")
     axes = figure.subplots()
     temperatures = [float(key) for key in data["temperatures"]]
     rows = data["temperatures"].values()

@@ -34,7 +34,6 @@ from tests.pages import ROOT
 from theory.hardware import pass_bytes
 from theory.speedup import walltime_improvement
 from variants import DECODERS
-from variants.shared.tree_gpt2 import TreeGPT2
 from wrappers.batch_gpt2 import BatchGPT2
 from wrappers.forced import ForcedRound
 
@@ -177,13 +176,6 @@ def test_speed_predicts_with_the_costs_of_its_table_of_passes():
     assert races == {"0": of_K, "1": of_K}
 
 
-def test_a_race_counts_no_acceptance_of_trees():
-    draft, target = (TreeGPT2(model(seed).params, HPARAMS["n_head"]) for seed in (0, 1))
-    builders = {"tree": greedy("tree", widths=(2, 1))}
-    runs = race(draft, target, builders, [[1]], N=5, repeats=1)["tree"]
-    assert race_figures(runs, runs)["acceptance"] is None
-
-
 def test_simulated_runs_compare_K_at_equal_luck():
     """Tokens per pass never fall as K or alpha grows, and the acceptance is about what was set."""
     tokens = []  # [alpha, K]
@@ -213,16 +205,6 @@ def test_weights_are_rounded_to_as_many_steps_as_bits_have(bits, size):
     steps = parts / abs(parts).max(axis=1, keepdims=True) * most
     np.testing.assert_allclose(steps, np.rint(steps), atol=1e-9)
     assert abs(parts.reshape(w.shape) - w).max() <= abs(w).max() / most / 2
-
-
-def test_quantized_texts_are_plain_ones_in_fewer_rounds():
-    rows = partial(quantized.model_rows, temperature=0.0, alpha=None)
-    target = model(1)
-    write = partial(race_module.write_text, quantized.int8_copy(target), target, ids=[1, 2], N=9,
-                    seed=0)
-    plain = write(build_step=quantized.quantized_builder(rows, 0))
-    text = write(build_step=quantized.quantized_builder(rows, 3))
-    assert len(plain.rounds) == 9 and text.ids == plain.ids and len(text.rounds) < 9
 
 
 # ---- figures of the commands, by hand
@@ -279,12 +261,6 @@ def test_one_text_has_one_acceptance_at_its_own_temperature(monkeypatch):
     assert half["own"] != pytest.approx(half["same"])
 
 
-def test_the_error_of_an_acceptance_counts_texts():
-    """By hand: the differences to the mean, 0.5, sum to -0.4 in one text and 0.4 in the other."""
-    figure = acceptance.mean([np.array([0.2, 0.4]), np.array([0.9])])
-    assert figure == pytest.approx({"mean": 0.5, "error": np.sqrt(0.4**2 + 0.4**2) / 3})
-
-
 def test_the_table_says_which_decoders_are_exact(monkeypatch):
     monkeypatch.setattr(variants, "OPENINGS", ["A fox"])
     rows = [variants.read_row(text) for text in ("lenient", "lenient --lenience 1")]
@@ -322,11 +298,10 @@ def test_the_mask_of_a_round_by_hand(monkeypatch):
         return np.zeros((n_last, 3))
 
     monkeypatch.setattr(patterns, "time", clock)
-    case = Namespace(ids=[0], pattern=lambda: allowed, stop=())
     rounds = [ForcedRound([1, 2], [1], None, None, 1), Round([2, 2, 2], [2, 2], None, None, 2)]
     # The forced tokens need 2 masks, and a third that ends the run. The round needs 1 to see that
     # nothing is forced, 2 for the draft's rows and 3 for the target's.
-    shares = patterns.mask_shares(case, rounds, target)
+    shares = patterns.mask_shares(allowed, [0], rounds, target, stop=())
     assert shares == pytest.approx((6 / 10, 3 / 2 / 10))
 
 
@@ -410,8 +385,7 @@ def test_a_file_that_holds_no_figures_is_named(text, why, tmp_path):
 
 
 @pytest.mark.parametrize("words, flag", [
-    ("power --json new", "json"), ("speed --size 124M --only own", "size"),
-    ("variants --N 5", "N"), ("batch --repeats 3", "repeats"), ("rules --record new", "record")])
+    ("power --json new", "json"), ("speed --size 124M --only own", "size")])
 def test_flags_of_a_measurement_do_not_apply_to_show(words, flag, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     why = refusal(main, *words.split(), "--show", "none")

@@ -3,10 +3,8 @@
 The last tests are of what Windows does differently.
 """
 
-import ast
 import io
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,7 +22,6 @@ from run.flags import parse_args
 from run.task import Task, prompt_of_flags, with_ids
 from tests.commands import json_of_run, refusal, run_main
 from tests.conftest import pytest_configure
-from tests.test_imports import FLOOR
 from utils import MODELS_DIR, find_folder
 
 ROOT = Path(main.__file__).parent
@@ -43,7 +40,8 @@ def run_process(*flags, env=None, **settings):
 @pytest.fixture
 def standard_input(monkeypatch):
     """Return a function that gives main.py these bytes on its standard input."""
-    return lambda data: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    return lambda data: monkeypatch.setattr(sys, "stdin",
+                                         io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
 
 
 # ---- prompts
@@ -225,36 +223,3 @@ def test_carriage_returns_are_read_as_line_ends_or_kept_as_written(tmp_path):
     (tmp_path / "prompt").write_bytes(b"a\r\nb")
     args = parse_args(["--prompt_file", str(tmp_path / "prompt")])
     assert prompt_of_flags(args) == "a\r\nb"
-
-
-def lacks_encoding(call):
-    """Return whether a call opens a text file with the encoding of the platform."""
-    if any(keyword.arg == "encoding" for keyword in call.keywords):
-        return False
-    if isinstance(call.func, ast.Name):
-        modes = [ast.unparse(mode) for mode in call.args[1:2]]
-        return call.func.id == "open" and "b" not in "".join(modes)
-    method = getattr(call.func, "attr", None)
-    n_before_encoding = {"read_text": 0, "write_text": 1}  # arguments
-    return method in n_before_encoding and len(call.args) <= n_before_encoding[method]
-
-
-@pytest.mark.parametrize("code, lacks", [
-    ("open(path)", True), ("open(path, 'w')", True), ("path.read_text()", True),
-    ("path.write_text(text)", True), ("open(path, 'rb')", False), ("read_text(path)", False),
-    ("open(path, encoding='utf-8')", False), ("path.read_text('utf-8')", False),
-    ("path.write_text(text, 'utf-8')", False)])
-def test_a_call_without_an_encoding_is_found(code, lacks):
-    assert lacks_encoding(ast.parse(code).body[0].value) == lacks
-
-
-def test_every_text_file_is_opened_with_its_encoding():
-    """Windows' default is not UTF-8."""
-    in_folders = (file for room in FLOOR for file in (ROOT / room).rglob("*.py"))
-    for file in (*ROOT.glob("*.py"), *in_folders):
-        text = file.read_text(encoding="utf-8")
-        if not re.search(r"\bopen\(|_text\(", text):
-            continue
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call):
-                assert not lacks_encoding(node), (file, node.lineno)

@@ -168,14 +168,6 @@ def test_the_three_best_K_are_raced_and_the_parts_of_a_time_are_the_passes_and_t
         assert sum(row["time"].values()) == pytest.approx(total / n_tokens)
 
 
-def test_every_decoder_runs_as_often_as_asked(models_dir, turns, races):
-    report(models_dir, "--repeats", 4, "--temperature", 0)
-    counted, raced = races
-    assert [len(runs) for runs in counted.values()] == [1]
-    assert {name: len(runs) for name, runs in raced.items()} == dict.fromkeys(raced, 4)
-    assert len(raced) == 7
-
-
 def test_the_shorter_context_of_the_two_models_counts(models_dir):
     """Nothing is measured: a prompt of 8 tokens and 25 new ones need 33 positions."""
     flags = ("--models_dir", models_dir, "--prompts", models_dir / "prompts.txt", "--N", 25)
@@ -188,11 +180,6 @@ def test_a_draft_with_a_different_vocabulary_is_measured_and_named(models_dir, t
     out = report(models_dir, "--temperature", 0, draft="wide")
     assert "\nVocabularies differ: 257 tokens in common, 99 % of the draft's" in out
     assert "Temperature 0: it " in out and "--decoder tree --widths auto" in out
-
-
-def test_one_token_tests_no_guess_and_gets_no_answer(models_dir):
-    out = report(models_dir, "--N", 1, "--temperature", 0)
-    assert "it is not known, because texts of fewer than 16 tokens are too short (--N 1)" in out
 
 
 RANDOM = ("--random", "--target", "124M", "--draft", "124M")
