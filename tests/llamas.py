@@ -176,7 +176,7 @@ def stored_weights(name, seed=0):
 def write_llama(folder, name, weights=None, **config):
     """Write a family's Hugging Face folder without a tokenizer; return the folder."""
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config_of(name) | config))
+    (folder / "config.json").write_text(json.dumps(config_of(name) | config), encoding="utf-8")
     save_file(weights or stored_weights(name), folder / "model.safetensors", {"format": "pt"})
     return folder
 

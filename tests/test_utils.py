@@ -87,9 +87,8 @@ def test_a_name_that_is_not_a_model_is_refused(models, name):
 
 
 @pytest.mark.parametrize("name", ["model.gguf", "./a/model.Q4_K_M.GGUF", Path("/a/b.gguf")])
-def test_a_gguf_file_is_told_what_to_give_instead(name):
-    with pytest.raises(ValueError, match="is a GGUF file, .* not read .*: give the Hugging Face "
-                                         "folder .* or run the file in llama.cpp"):
+def test_a_gguf_file_that_is_missing_is_named(name):
+    with pytest.raises(ValueError, match=f"no such file: {name}"):
         load_pair(None, name)
 
 

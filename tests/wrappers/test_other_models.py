@@ -45,7 +45,7 @@ def folders(tmp_path_factory):
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|turn|>", "<|end|>"]})
     tokenizer.chat_template = TEMPLATE
     made = {}
-    for seed, name in enumerate(("qwen3", "llama", "mamba")):
+    for seed, name in enumerate(("olmo2", "granite", "mamba")):
         folder = tmp_path_factory.mktemp(name)
         model = random_model(name, torch.float32, seed, vocab_size=N_TOKENS + 4)
         model.save_pretrained(folder)
@@ -62,8 +62,8 @@ def json_of(*flags):
 
 
 def pair_of(folders):
-    """Return the flags that choose the Llama as the draft and the Qwen3 as the target."""
-    return "--draft_model_size", folders["llama"], "--target_model_size", folders["qwen3"]
+    """Return the flags that choose the Granite as the draft and the OLMo as the target."""
+    return "--draft_model_size", folders["granite"], "--target_model_size", folders["olmo2"]
 
 
 def flags_of(folders, *more):
@@ -80,7 +80,7 @@ def greedy_ids(target, x):
 @pytest.mark.parametrize("decoder", ["speculative", "tree", "stopping"])
 def test_a_decoder_writes_the_targets_own_greedy_text(folders, decoder):
     run = json_of(*flags_of(folders, "--decoder", decoder, "--dtype", "float64"))
-    tokenizer, target = load_model(folders["qwen3"], dtype="float64")
+    tokenizer, target = load_model(folders["olmo2"], dtype="float64")
     assert isinstance(target, TransformersModel) and target.n_vocab == N_TOKENS
     assert run[decoder]["ids"] == greedy_ids(target, tokenizer.encode("One day"))
     assert run["identical"]
@@ -89,7 +89,7 @@ def test_a_decoder_writes_the_targets_own_greedy_text(folders, decoder):
 
 def test_a_draft_of_another_kind_and_a_gpt2_through_transformers(folders):
     run = json_of("--draft_model_size", "tales-small",
-                  "--target_model_size", folders["qwen3"], *SHORT)
+                  "--target_model_size", folders["olmo2"], *SHORT)
     assert run["identical"]
     ours = json_of(*SHORT, "--dtype", "float64")
     theirs = json_of(*SHORT, "--dtype", "float64", "--backend", "transformers")
@@ -98,16 +98,17 @@ def test_a_draft_of_another_kind_and_a_gpt2_through_transformers(folders):
 
 
 def test_a_name_leads_to_the_folder_in_the_hubs_cache(folders, tmp_path, monkeypatch):
-    for name in ("qwen3", "llama"):
+    for name in ("olmo2", "granite"):
         cached = tmp_path / f"models--mine--{name}"
         shutil.copytree(folders[name], cached / "snapshots" / "1234")
         (cached / "refs").mkdir()
         (cached / "refs" / "main").write_text("1234", encoding="utf-8")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    named = json_of("--draft_model_size", "mine/llama", "--target_model_size", "mine/qwen3", *SHORT)
+    named = json_of("--draft_model_size", "mine/granite", "--target_model_size", "mine/olmo2",
+                    *SHORT)
     assert named["speculative"]["ids"] == json_of(*flags_of(folders))["speculative"]["ids"]
-    assert named["settings"]["target_model_size"] == "mine/qwen3"
+    assert named["settings"]["target_model_size"] == "mine/olmo2"
     assert "offline mode is enabled" in refusal(
         main.main, "--target_model_size", "mine/none", *SHORT)
 
@@ -122,7 +123,7 @@ def test_many_prompts_have_the_text_of_each_alone_as_a_survey_writes_it(folders,
     alone = json_of(*flags_of(folders, "--dtype", "float64"))
     assert status == 0 and first["ids"] != second["ids"]
     assert first["ids"] == alone["speculative"]["ids"]
-    tokenizer, _ = load_model(folders["qwen3"])
+    tokenizer, _ = load_model(folders["olmo2"])
     job = Job({}, tokenizer.encode("A king"), 8, own={"seed": second["seed"]})
     rounds = survey.rounds_of_text(words, job)
     assert [token for result in rounds for token in result.ids] == second["ids"]
@@ -165,7 +166,7 @@ def test_messages_are_a_prompt_by_the_chat_template(folders, tmp_path):
     assert status == 3
     assert chat["prompt"] == "<|turn|>user: A king<|turn|>model:"
     assert chat["messages"] == CHAT and chat["id"] == 7
-    tokenizer, target = load_model(folders["qwen3"], dtype="float64")
+    tokenizer, target = load_model(folders["olmo2"], dtype="float64")
     x = [TURN, *tokenizer.encode_bytes(b"user: A king"), TURN,
          *tokenizer.encode_bytes(b"model:")]
     assert chat["ids"] == greedy_ids(target, x)
@@ -189,13 +190,13 @@ def test_messages_need_a_chat_template(folders, tmp_path):
 
 def test_will_it_pay_reads_messages_too(folders, tmp_path):
     (tmp_path / "prompts").write_text(json.dumps({"messages": CHAT}), encoding="utf-8")
-    tokenizer, _ = load_model(folders["qwen3"])
+    tokenizer, _ = load_model(folders["olmo2"])
     ids, = ids_of_file(tmp_path / "prompts", tokenizer)
     assert tokenizer.name_of(ids[0]) == "<|turn|>" and len(ids) > 4
 
 
 def test_a_round_shows_the_names_of_special_tokens(folders):
-    tokenizer, _ = load_model(folders["qwen3"])
+    tokenizer, _ = load_model(folders["olmo2"])
     next_text = text_reader(tokenizer)
     half, other_half = tokenizer.encode_bytes("ё".encode())
     assert [next_text(token) for token in (half, other_half, TURN)] == ["", "ё", "<|turn|>"]
@@ -239,7 +240,7 @@ def test_the_live_page_runs_such_a_model(folders):
 def test_a_decoder_that_reads_weights_is_refused_before_anything_is_loaded(
         folders, decoder, monkeypatch):
     monkeypatch.setattr("wrappers.transformers_model.TransformersModel", None)  # nobody may call it
-    own = ("--target_model_size", folders["qwen3"], *SHORT)
+    own = ("--target_model_size", folders["olmo2"], *SHORT)
     message = refusal(main.main, *own, "--decoder", decoder)
     assert f"--decoder {decoder} needs" in message and "weights" in message
 
@@ -253,7 +254,7 @@ def test_will_it_pay_answers_for_such_a_pair(folders, tmp_path):
     """No `quantized` runs, because the weights of such a model cannot be copied here."""
     (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
     status, out, err = outcome(
-        will_it_pay.main, "--target", folders["qwen3"], "--draft", folders["llama"], "--N", 16,
+        will_it_pay.main, "--target", folders["olmo2"], "--draft", folders["granite"], "--N", 16,
         "--repeats", 3, "--temperature", 1, "--prompts", tmp_path / "prompts",
         "--json", tmp_path / "pay.json")
     assert status == 0, err
@@ -265,13 +266,13 @@ def test_will_it_pay_answers_for_such_a_pair(folders, tmp_path):
     assert "matrix products by PyTorch" in out
 
 
-@pytest.mark.parametrize("draft", ["llama", "fewer rows"])
+@pytest.mark.parametrize("draft", ["granite", "fewer rows"])
 def test_a_tokenizer_may_have_more_tokens_than_its_model_has_rows(folders, tmp_path, draft):
     """Then neither the text nor a pattern has such a token."""
     cut = tmp_path / "cut"
-    random_model("qwen3", torch.float32, seed=5, vocab_size=END).save_pretrained(cut)
-    transformers.AutoTokenizer.from_pretrained(folders["qwen3"]).save_pretrained(cut)
-    draft = folders["llama"] if draft == "llama" else cut
+    random_model("olmo2", torch.float32, seed=5, vocab_size=END).save_pretrained(cut)
+    transformers.AutoTokenizer.from_pretrained(folders["olmo2"]).save_pretrained(cut)
+    draft = folders["granite"] if draft == "granite" else cut
     pair = ("--draft_model_size", draft, "--target_model_size", cut, *SHORT)
     assert max(json_of(*pair, "--temperature", 1)["speculative"]["ids"]) < END
     text = json_of(*pair, "--regex", "[a-c]{5,20}")["speculative"]["text"]
@@ -279,8 +280,8 @@ def test_a_tokenizer_may_have_more_tokens_than_its_model_has_rows(folders, tmp_p
 
 
 def test_the_settings_name_the_library_that_ran_all_models(folders):
-    for flags, backend in ((["--target", folders["qwen3"]], "numba"),
-                           (["--target", folders["qwen3"], "--draft", folders["llama"]],
+    for flags, backend in ((["--target", folders["olmo2"]], "numba"),
+                           (["--target", folders["olmo2"], "--draft", folders["granite"]],
                             "transformers"), ([], "numba")):
         assert json_of(*SHORT, *flags)["settings"]["backend"] == backend
 
@@ -288,9 +289,9 @@ def test_the_settings_name_the_library_that_ran_all_models(folders):
 @pytest.mark.parametrize("backend", ["numba", "numpy", "cupy"])
 def test_a_backend_that_runs_neither_model_is_refused(folders, backend):
     """A draft that is a GPT-2 runs with it."""
-    flags = (*SHORT, "--backend", backend, "--target_model_size", folders["qwen3"])
-    words = f"--backend {backend} does not apply to {folders['qwen3']}, because transformers"
-    for more in (("--draft_model_size", folders["llama"]), ("--decoder", "lookup")):
+    flags = (*SHORT, "--backend", backend, "--target_model_size", folders["olmo2"])
+    words = f"--backend {backend} does not apply to {folders['olmo2']}, because transformers"
+    for more in (("--draft_model_size", folders["granite"]), ("--decoder", "lookup")):
         assert words in refusal(main.main, *flags, *more)
     if backend == "numpy":
         assert run_main(*flags, "--draft_model_size", "tales-small")[0] == 0
