@@ -16,12 +16,12 @@ LLAMA3 = dict(factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
 
 def llama_params(seed=0, dtype=np.float64, n_vocab=13, n_ctx=24, n_embd=16, n_inner=24,
                  n_layer=2, n_head=4, n_kv=2, d_head=4, has_biases=False, has_norms=False,
-                 is_tied=True, scaling=None, still=()):
+                 is_tied=True, scaling=None, still=(), scale=1):
     """Return random weights, so large that attention and the gate matter."""
     rng = np.random.default_rng(seed)
 
     def matrix(n_in, n_out, *, has_bias=False):
-        made = {"w": (rng.normal(size=(n_out, n_in)) / 2).astype(dtype).T}
+        made = {"w": (scale * rng.normal(size=(n_out, n_in)) / 2).astype(dtype).T}
         return made | ({"b": rng.normal(size=n_out).astype(dtype)} if has_bias else {})
 
     def norm(n):
@@ -37,7 +37,7 @@ def llama_params(seed=0, dtype=np.float64, n_vocab=13, n_ctx=24, n_embd=16, n_in
         return {"ln_1": norm(n_embd), "attn": attn, "ln_2": norm(n_embd),
                 "mlp": {"c_fc": matrix(n_embd, 2 * n_inner), "c_proj": matrix(n_inner, n_embd)}}
 
-    params = {"wte": rng.normal(size=(n_vocab, n_embd)).astype(dtype),
+    params = {"wte": (scale * rng.normal(size=(n_vocab, n_embd))).astype(dtype),
               "blocks": [block(i) for i in range(n_layer)], "ln_f": norm(n_embd),
               "n_ctx": n_ctx, "n_kv": n_kv,
               "rope": {"d_head": d_head, "theta": 100.0, "scaling": scaling}}

@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from cache import cached, causal_mask
-from gpt2 import transformer_block
+from gpt2 import GPT2, transformer_block
 from lib.checkpoints.weights import cut_params, n_params, random_params
 from sampling import residual
 from speculative import generate, make_step
@@ -145,6 +145,7 @@ class Logits:
         self.model = model
         self.n_vocab = len(model([0])[0])
         self.params = PARAMS[self.n_vocab]
+        self.dtype = self.params["wte"].dtype
         self.asked = []  # (text, n_last) of every call
 
     def __call__(self, ids, n_last=1):
@@ -158,6 +159,9 @@ class Logits:
 
     def logits(self, states):
         return states
+
+    def with_params(self, params):
+        return GPT2(params, self.n_head)
 
 
 def tiny_params(n_ctx=32):

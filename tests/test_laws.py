@@ -22,6 +22,7 @@ from sampling import with_sampling
 from speculative import autoregressive_sampling, complete, generate
 from tests import bundled
 from tests.distributions import assert_same_law
+from tests.llamas import llama_params
 from tests.small import (
     COSTS,
     WARM_SETTINGS,
@@ -41,9 +42,8 @@ from utils import MODELS_DIR
 from variants import DECODERS, Models, build, tree
 from variants.registry import always, never
 from variants.shared.branches import Tree
-from variants.shared.tree_gpt2 import TreeGPT2
-from wrappers.batch import Shared, generate_batch
-from wrappers.batch_gpt2 import BatchGPT2
+from variants.shared.tree_gpt2 import TreeGPT2, TreeLlama
+from wrappers.batch import batch_model, generate_batch
 from wrappers.window import window, windowed
 
 X = [0, 1, 0]
@@ -322,36 +322,44 @@ def test_a_round_is_one_target_pass_and_only_decoders_with_a_draft_call_it(name,
 
 # ---- the same text again: seeds, caches, batches, the bundled pair
 
-TINY = [random_params(dict(n_vocab=13, n_ctx=24, n_embd=12, n_head=3, n_layer=n_layer),
-                      np.random.default_rng(n_layer), np.float64) for n_layer in (1, 2)]
-TEMPERATURES = [(name, temperature) for name in DECODERS for temperature in (0.0, 1.0)
-                if temperature == 0 or not DECODERS[name].greedy]
+N_LAYERS = (1, 2)  # of the draft, of the target
+TINY = {
+    TreeGPT2: [random_params(dict(n_vocab=13, n_ctx=24, n_embd=12, n_head=3, n_layer=n_layer),
+                             np.random.default_rng(n_layer), np.float64) for n_layer in N_LAYERS],
+    TreeLlama: [llama_params(n_layer, n_embd=12, n_head=3, n_kv=1, n_layer=n_layer, scale=0.05)
+                for n_layer in N_LAYERS]}
+TEMPERATURES = [(kind, name, temperature) for kind in TINY for name in DECODERS
+                for temperature in (0.0, 1.0)
+                if (temperature == 0 or not DECODERS[name].greedy)
+                and (kind, name) != (TreeLlama, "eagle")]  # its head is a block of GPT-2
 
 
-def tiny(sampling, folder):
+def tiny(kind, sampling, folder):
     """Return a draft and a target that have read nothing yet."""
-    return Models(*(TreeGPT2(params, 3) for params in TINY), sampling, folder, COSTS)
+    return Models(*(kind(params, 3) for params in TINY[kind]), sampling, folder, COSTS)
 
 
-@pytest.mark.parametrize("name, temperature", TEMPERATURES)
-def test_a_used_cache_gives_the_rows_of_a_fresh_one_in_every_round(name, temperature, heads):
+@pytest.mark.parametrize("kind, name, temperature", TEMPERATURES)
+def test_a_used_cache_gives_the_rows_of_a_fresh_one_in_every_round(kind, name, temperature, heads):
     sampling = dict(temperature=temperature, top_k=7, repetition_penalty=1.2)
-    step = build(name, tiny(sampling, heads(12, 13)), forms(name)[0].flags)
+    models = tiny(kind, sampling, heads(12, 13))
+    step = build(name, models, forms(name)[0].flags)
     x = [1, 2, 3]
     for result in generate(x, step, 21, np.random.default_rng(0)):  # to the end of the context
         # a greedy decoder whose test has a threshold reads rows at temperature 1
-        rows = [with_sampling(GPT2(TINY[1], 3), **sampling | dict(temperature=T))(x)[-1]
+        rows = [with_sampling(models.target.fresh(), **sampling | dict(temperature=T))(x)[-1]
                 for T in (temperature, 1.0)]
         assert any(np.allclose(result.p_target[0], row, atol=1e-10) for row in rows)
         x = x + result.ids
     assert len(x) == 24
 
 
+@pytest.mark.parametrize("kind", TINY)
 @pytest.mark.parametrize("name", NO_HEADS)
-def test_a_text_in_a_batch_is_the_text_alone_or_a_tree_is_refused(name):
-    shared = [Shared(BatchGPT2(params, 3), turn) for turn, params in enumerate(TINY)]
+def test_a_text_in_a_batch_is_the_text_alone_or_a_tree_is_refused(kind, name):
+    shared = [batch_model(model, turn) for turn, model in enumerate(tiny(kind, {}, None)[:2])]
     new_shared_step = partial(build, name, Models(*shared, sampling_of(name), None, COSTS))
-    new_step = lambda: build(name, tiny(sampling_of(name), None))
+    new_step = lambda: build(name, tiny(kind, sampling_of(name), None))
     jobs = lambda: [([i, 1, 2], 6 + i, np.random.default_rng(i)) for i in range(5)]
     if isinstance(new_step()([0, 1, 0], 5, np.random.default_rng(0)).guesses, Tree):
         with pytest.raises(ValueError, match="models that read trees"):
@@ -362,6 +370,24 @@ def test_a_text_in_a_batch_is_the_text_alone_or_a_tree_is_refused(name):
         together = [[token for result in rounds for token in result.ids]
                     for rounds in generate_batch(jobs(), new_shared_step, batch)]
         assert together == alone
+
+
+THREE = [llama_params(seed, n_vocab=3, n_embd=8, n_head=2, n_kv=1, n_layer=3) for seed in (1, 2)]
+
+
+@pytest.mark.parametrize("name", [name for name in EXACT if name != "eagle"])
+def test_a_llama_of_three_tokens_has_its_distribution_by_every_decoder(name, heads):
+    sampling, folder = sampling_of(name), heads(8, 3)
+    draft, target = (TreeLlama(params, 2) for params in THREE)
+    fresh = lambda ids, n_last=1: target.fresh()(ids, n_last)
+    right = text_law(X, with_sampling(fresh, **sampling), 2)
+
+    def write(rng):
+        # The models keep what they have read: each path of the enumeration goes back.
+        step = build(name, Models(draft, target, sampling, folder, COSTS), forms(name)[0].flags)
+        return tuple(complete(X, step, 2, rng))
+
+    assert_same_law(law(write), right)
 
 
 PENALISED = dict(temperature=0.0, repetition_penalty=1.3)  # a penalty reads all ids

@@ -62,9 +62,12 @@ class LogitsModel(Protocol):
 class WithParams(LogitsModel, Protocol):
     """State what a target offers if its weights can be read: a draft can be made from them."""
 
-    n_head: int
+    dtype: np.dtype
     params: dict
     dtype: Any  # of the weights
+
+    def with_params(self, params: dict) -> Any:
+        """Return a model over other weights that has read nothing."""
 
 
 class WithStates(LogitsModel, Protocol):
