@@ -62,12 +62,9 @@ class LogitsModel(Protocol):
 class WithParams(LogitsModel, Protocol):
     """State what a target offers if its weights can be read: a draft can be made from them."""
 
-    dtype: np.dtype
+    n_head: int
     params: dict
     dtype: Any  # of the weights
-
-    def with_params(self, params: dict) -> Any:
-        """Return a model over other weights that has read nothing."""
 
 
 class WithStates(LogitsModel, Protocol):
