@@ -162,9 +162,6 @@ class Logits:
     def logits(self, states):
         return states
 
-    def with_params(self, params):
-        return GPT2(params, self.n_head)
-
 
 def tiny_params(n_ctx=32):
     """Return random weights of a GPT-2 of 13 tokens with three attention heads, 12 wide."""
