@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lib.checkpoints.files import atomic
 from page.listing import file_of, listing_of
+from run.rounds import text_reader
 from run.task import Task
 from variants import DECODERS
 from variants.registry import Decoder
@@ -34,11 +35,14 @@ def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict,
 
 
 def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
-    """Return a run that run/compare.py measured, with the figures of the plain run."""
+    """Return a run that run/compare.py measured, with the plain run that it races against."""
     plain = numbers["autoregressive"]
+    text_of_next = text_reader(task.encoder)
     run = run_as_data(numbers["prompt"], rounds, numbers["settings"], task.entry)
+    # The page replays both runs at this pace.
     run["seconds"] = numbers[task.decoder]["time_s"]
-    run["plain"] = {"seconds": plain["time_s"], "tokens": len(plain["ids"]),
+    run["plain"] = {"seconds": plain["time_s"],
+                    "pieces": [text_of_next(token) for token in plain["ids"]],
                     "speedup": numbers["speedup_measured"],
                     "target_passes": numbers["target_passes"]}
     return run

@@ -26,7 +26,10 @@ def opened_page(tab, folder, run):
 def example_race(**options):
     """Return the rounds of a run that raced plain decoding, and the run as its page gets it."""
     run, rounds = example_run(N=30, **options)
-    plain = {"seconds": 15.0, "tokens": 30, "speedup": 1.25, "target_passes": len(rounds)}
+    for i, seen in enumerate(run["rounds"]):
+        seen["end"] = 12.0 * (i + 1) / len(rounds)
+    plain = {"seconds": 15.0, "pieces": ["x"] * 30, "speedup": 1.25,
+             "target_passes": len(rounds)}
     return rounds, run | {"plain": plain}
 
 
@@ -180,6 +183,21 @@ def test_a_marker_hides_no_label(race):
         got = tab("[...document.querySelectorAll('.stretch')[0].children]"
                   ".map(each => each.style.textAlign)")
         assert got == sides
+
+
+def test_the_race_ends_with_both_texts_at_their_recorded_times(race):
+    rounds, run, tab = race
+    assert tab("race.length") == 15
+    tab("seek(11.999)")
+    assert tab("race.tracks.map(track => track.done)") == [23, len(rounds) - 1]
+    tab("seek(12)")
+    assert tab("race.tracks[1].count.textContent") == "30 tokens, 12.00 s, done"
+    assert tab("race.tracks[1].text.textContent") == "Hi" + "".join(
+        token["text"].replace("\n", "\u23ce") for seen in run["rounds"] for token in seen["ids"])
+    tab("seek(99)")
+    assert tab("race.tracks[0].text.textContent") == "Hi" + "x" * 30
+    tab("at('restart').click(); at('step').click()")
+    assert tab("race.tracks[1].done") == 1
 
 
 def test_the_numbers_shown_are_the_datas(race):

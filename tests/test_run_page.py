@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from docs.run import PAGE, draw_picture, recorded_run, with_todays_code
+from docs.run import PAGE, draw_picture, recorded_race, recorded_run, with_todays_code
 from page.page import page_text, stored_run
 from tests.chromium import CHROMIUM
 from tests.pages import file_text
@@ -45,6 +45,14 @@ def test_the_published_run_is_what_the_pair_writes_today():
     assert today["settings"] == STORED["settings"] and today["prompt"] == STORED["prompt"]
     assert drawn(today["rounds"]) == drawn(STORED["rounds"])
     assert probabilities(today["rounds"]) == pytest.approx(probabilities(STORED["rounds"]), 1e-3)
+
+
+def test_a_recorded_race_is_the_same_run_with_its_seconds():
+    race = recorded_race(repeats=1)
+    assert drawn(race["rounds"]) == drawn(STORED["rounds"])
+    assert len(race["plain"]["pieces"]) == race["summary"]["ids"]
+    assert race["seconds"] > sum(race["summary"]["by_clock"].values()) > 0
+    assert with_todays_code(race) == race
 
 
 @pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.weekly)])

@@ -64,7 +64,6 @@ class WithParams(LogitsModel, Protocol):
 
     dtype: np.dtype
     params: dict
-    dtype: Any  # of the weights
 
     def with_params(self, params: dict) -> Any:
         """Return a model over other weights that has read nothing."""
