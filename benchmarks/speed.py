@@ -42,7 +42,8 @@ CONTEXTS = (64, 512, 1000)
 RUNS = 3  # of every text; --repeats is for passes
 DRAFT_STEPS = 4  # draft steps in a row
 BLOCK = {"numba": 2**29, "cupy": 2**31}  # bytes that are read to measure the bandwidth
-LABELS = {"speedup": "speed-up", "predicted": "predicted", "acceptance": "acceptance",
+LABELS = {"speedup": "speed-up", "speedup_with_prompt": "speed-up with the prompt",
+          "predicted": "predicted", "acceptance": "acceptance",
           "tokens_per_pass": "tokens per pass"}
 
 

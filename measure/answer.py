@@ -107,7 +107,8 @@ def ratio_of_rates(texts: Mapping, plain: Mapping, weights: np.ndarray) -> np.nd
         """Return tokens per second; the products sum over prompts."""
         tokens = weights @ np.transpose(each["tokens"])  # transposed: [prompts, repeats]
         seconds = weights @ np.transpose(each["seconds"])
-        return tokens / seconds
+        with np.errstate(invalid="ignore"):  # NaN: no text had a second round
+            return tokens / seconds
 
     return weighted_rate(texts) / weighted_rate(plain)
 

@@ -9,8 +9,9 @@
                of a pass of plain decoding. Means count, because a run takes the sum of all
                passes
 
-All decoders take turns on every text. Each decoder starts with models that have read nothing,
-so the time includes reading the prompt. In repeat r, text i has the seed (r, i), for every
+All decoders take turns on every text. Each decoder starts with models that have read nothing.
+The first round reads the prompt, so its time is the prompt's; speeds, speed-ups and times of
+passes are those of the writing after it. In repeat r, text i has the seed (r, i), for every
 decoder.
 """
 
@@ -43,8 +44,19 @@ class WrittenText(NamedTuple):
     rounds: list  # without their distributions, which are large
     n_rows: int  # rows of the target in all rounds
     seconds: float
-    draft: list  # seconds of each pass of the draft
-    target: list  # seconds of each pass of the target
+    draft: list  # seconds of each pass of the draft after the first round
+    target: list  # seconds of each pass of the target after the first round
+    prompt: float = 0.0  # of `seconds`: the first round's
+
+    @property
+    def n_written(self):
+        """Return how many tokens were written after the first round."""
+        return sum(len(result.ids) for result in self.rounds[1:])
+
+    @property
+    def writing(self):
+        """Return the seconds after the first round; 0 if there is no other round."""
+        return self.seconds - self.prompt if self.rounds[1:] else 0.0
 
 
 def builder(name, flags, temperature, **known):
@@ -92,15 +104,21 @@ def write_text(draft, target, build_step, ids, N, seed, stop=()):
     new = []
     rounds = []
     n_rows = 0
+    prompt = 0.0
+    n_first = 0, 0  # passes of the first round
     start = time.perf_counter()
     for result in generate(ids, step, N, rng, stop):
+        if not rounds:
+            prompt = time.perf_counter() - start
+            n_first = len(draft.seconds), len(target.seconds)
         new += result.ids
         # A forced round has no pass, so no rows of the target.
         if not isinstance(result, ForcedRound):
             n_rows += len(result.p_target)
         rounds.append(result._replace(p_draft=None, p_target=None))
     seconds = time.perf_counter() - start
-    return WrittenText(new, rounds, n_rows, seconds, draft.seconds, target.seconds)
+    draft_s, target_s = (model.seconds[n:] for model, n in zip((draft, target), n_first))
+    return WrittenText(new, rounds, n_rows, seconds, draft_s, target_s, prompt)
 
 
 def race(draft, target, builders, texts, N, repeats, stop=()):
@@ -154,6 +172,9 @@ def race_figures(runs, plain, K=0):
     gains = (rates / tokens_per_second(plain)).tolist()
     alpha = acceptance_figures(rounds)["acceptance"]
     figures = {"tokens_per_s": spread(rates), "speedup": float(np.median(gains)),
+               "prompt_s": float(np.mean([text.prompt for text in texts])),
+               "speedup_with_prompt": float(np.median(rates_with_prompt(runs)
+                                                      / rates_with_prompt(plain))),
                "slowest": min(gains), "fastest": max(gains), "acceptance": alpha,
                "tokens_per_pass": sum(len(text.ids) for text in texts) / len(rounds),
                "rows_per_pass": sum(text.n_rows for text in texts) / len(rounds)}
@@ -162,39 +183,50 @@ def race_figures(runs, plain, K=0):
         row_s = mean_seconds(plain, "target")
         c = mean_seconds(runs, "draft") / row_s
         pass_cost = mean_seconds(runs, "target") / row_s
-        figures["predicted"] = walltime_improvement(alpha, K, c, pass_cost)
+        if np.isfinite([c, pass_cost]).all():  # NaN if no text had a second round
+            figures["predicted"] = walltime_improvement(alpha, K, c, pass_cost)
     return figures
 
 
 def tokens_per_second(runs):  # -> [repeats]
-    """Return the tokens per second of each repeat: all its tokens / all its seconds."""
-    n_tokens = [sum(len(text.ids) for text in texts) for texts in runs]
-    seconds = [sum(text.seconds for text in texts) for texts in runs]
-    return np.array([n / s for n, s in zip(n_tokens, seconds)])
+    """Return the tokens per second of each repeat: all written tokens / all their seconds."""
+    n_tokens = [sum(text.n_written for text in texts) for texts in runs]
+    seconds = [sum(text.writing for text in texts) for texts in runs]
+    return np.array([ratio(n, s) for n, s in zip(n_tokens, seconds)])
+
+
+def ratio(total, n):
+    """Return total / n, or NaN if n is 0: nothing was measured in texts of one round."""
+    return total / n if n else np.nan
+
+
+def rates_with_prompt(runs):  # -> [repeats]
+    """Return the tokens per second of each repeat, the prompts' rounds included."""
+    return np.array([sum(len(text.ids) for text in texts) / sum(text.seconds for text in texts)
+                     for texts in runs])
 
 
 def text_figures_of_runs(runs):
-    """Return the new tokens and the seconds of each text, [repeats, prompts] as lists."""
-    return {"tokens": [[len(text.ids) for text in texts] for texts in runs],
-            "seconds": [[text.seconds for text in texts] for texts in runs]}
+    """Return the written tokens and their seconds for each text, [repeats, prompts] as lists."""
+    return {"tokens": [[text.n_written for text in texts] for texts in runs],
+            "seconds": [[text.writing for text in texts] for texts in runs]}
 
 
 def seconds_per_token(runs):
-    """Return the seconds per token in the draft, in the target, and in everything else."""
+    """Return the seconds per written token in the draft, in the target, and in the rest."""
     texts = list(chain(*runs))  # of all repeats
-    n_tokens = sum(len(text.ids) for text in texts)
-    seconds = sum(text.seconds for text in texts)
-    # text.draft and text.target are the seconds of each pass.
+    n_tokens = sum(text.n_written for text in texts)
+    seconds = sum(text.writing for text in texts)
     in_draft = sum(sum(text.draft) for text in texts)
     in_target = sum(sum(text.target) for text in texts)
-    return {"draft": in_draft / n_tokens, "target": in_target / n_tokens,
-            "rest": (seconds - in_draft - in_target) / n_tokens}
+    parts = {"draft": in_draft, "target": in_target, "rest": seconds - in_draft - in_target}
+    return {name: ratio(part, n_tokens) for name, part in parts.items()}
 
 
 def mean_seconds(runs, role):
     """Return the mean seconds of a pass; `role` is "draft" or "target"."""
-    seconds_of_texts = [getattr(text, role) for text in chain(*runs)]
-    return float(np.mean(np.concatenate(seconds_of_texts)))
+    seconds = [each for text in chain(*runs) for each in getattr(text, role)]
+    return ratio(sum(seconds), len(seconds))
 
 
 # ---- simulated acceptance

@@ -10,6 +10,7 @@ from docs.tables import stored
 from measure import clock
 from measure.costs import SPREAD, disturbance, least_costs, timed_turns
 from measure.race import WrittenText, tokens_per_second
+from speculative import Round
 from theory.speedup import best_K
 
 
@@ -32,9 +33,10 @@ def test_the_seconds_of_a_functions_first_call_are_left_out(monkeypatch):
 
 
 def test_the_speed_of_a_repeat_is_that_of_all_its_texts_together():
-    """Two texts of 6 and 4 tokens: 10 tokens in 2 + 3 s, then in 1 + 1 s."""
+    """Two texts of 6 and 4 tokens after the first: 10 tokens in 2 + 3 s, then in 1 + 1 s."""
     def text(n_tokens, seconds):
-        return WrittenText([0] * n_tokens, [], 0, seconds, [], [])
+        rounds = [Round([0], [], [], [], 0), Round([0] * n_tokens, [], [], [], 0)]
+        return WrittenText([0] * (1 + n_tokens), rounds, 0, 7 + seconds, [], [], prompt=7)
 
     runs = [[text(6, 2.0), text(4, 3.0)], [text(6, 1.0), text(4, 1.0)]]
     assert tokens_per_second(runs).tolist() == [10 / 5, 10 / 2]

@@ -106,11 +106,14 @@ def with_interval(figure: float, ends: Mapping[str, float | None]) -> str:
 def case_table(case: dict) -> str:
     """Return the table of each decoder: speed-ups, tokens per pass, and where its time goes."""
     # Plain decoding is the unit of speed-ups, and has one token per pass.
-    rows = [["plain decoding", "-", "1.00", "1.00", *shares_of_time(case["plain"]["time"])]]
+    rows = [["plain decoding", "-", "1.00", "1.00", "1.00",
+             *shares_of_time(case["plain"]["time"])]]
     for name, row in case["rows"].items():
         rows.append([name, number(row.get("predicted")), with_interval(row["speedup"], row),
-                     number(row["tokens_per_pass"]), *shares_of_time(row["time"])])
-    return markdown_table(["decoder", "predicted", "measured (interval)", "tokens/pass",
+                     number(row.get("speedup_with_prompt")), number(row["tokens_per_pass"]),
+                     *shares_of_time(row["time"])])
+    return markdown_table(["decoder", "predicted", "measured (interval)", "with the prompt",
+                           "tokens/pass",
                            *(f"time: {name}" for name in case["plain"]["time"])], rows)
 
 

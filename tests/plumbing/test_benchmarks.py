@@ -61,7 +61,8 @@ def greedy(name, **flags):
 def plain_text(ids, seconds):
     """Return one text as plain decoding writes it, in passes that are equally long."""
     rounds = [Round([token], [], None, None, 0) for token in ids]
-    return WrittenText(ids, rounds, len(ids), seconds, [], [seconds / len(ids)] * len(ids))
+    each = seconds / len(ids)
+    return WrittenText(ids, rounds, len(ids), seconds, [], [each] * (len(ids) - 1), prompt=each)
 
 
 class Clock:
@@ -110,7 +111,9 @@ def test_all_decoders_of_a_race_write_the_same_texts_by_the_same_seeds():
         assert [len(texts) for texts in runs] == [2, 2, 2]
         for text, plain in zip(chain(*runs), chain(*results[None]), strict=True):
             assert text.ids == plain.ids
-            assert len(text.target) == len(text.rounds) and text.seconds >= sum(text.target)
+            assert len(text.target) == len(text.rounds) - 1
+            assert text.writing >= sum(text.target) and 0 < text.prompt < text.seconds
+            assert text.n_written == 7 - len(text.rounds[0].ids)
             assert text.n_rows == sum(len(done.guesses) + 1 for done in text.rounds)
     assert draft.ids == target.ids == []  # the race reads with models of its own
 
@@ -137,8 +140,9 @@ def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
     for module in (race_module, passes):
         monkeypatch.setattr(module, "time", clock)
     text = race_module.write_text(Slow(1.0), Slow(10.0), build_step, [1], N=5, seed=0)
-    assert (text.draft, text.target) == ([1.0] * 3, [10.0] * 2)  # 3 tokens, then 2: all accepted
-    assert text.seconds == 23
+    # 3 tokens by 2 draft passes, then 2 tokens by 1 draft pass
+    assert (text.draft, text.target) == ([1.0], [10.0])
+    assert (text.seconds, text.prompt, text.writing, text.n_written) == (23, 12, 11, 2)
 
 
 def test_each_repeat_draws_new_texts():
@@ -149,18 +153,22 @@ def test_each_repeat_draws_new_texts():
 
 
 def test_speed_and_predictions_by_hand():
-    """Run i is compared with run i: 10 tokens in 6, 5, 7 s with 5 tokens in 2, 4, 3 s."""
+    """Run i is compared with run i: 10 tokens in 6, 5, 7 s with 2 tokens in 2, 4, 3 s.
+
+    These 2 are written after the first round, which takes 10 s and brings 3 tokens more.
+    """
     rounds = [Round([1, 2, 3], [1, 2], None, None, 2), Round([1, 5], [1, 2], None, None, 1)]
     # Only the prediction uses the seconds of passes, so they need not add up to the seconds of a
     # text: a pass of one row takes 10, of three rows 20, and a draft step 1.5 on average.
     plain = [[plain_text([1] * 10, seconds)._replace(target=[10.0] * 10)]
              for seconds in (6.0, 5.0, 7.0)]
-    ours = [[WrittenText([1, 2, 3, 1, 5], rounds, 6, seconds, [1.0, 1.0, 1.0, 3.0], [20.0, 20.0])]
+    ours = [[WrittenText([1, 2, 3, 1, 5], rounds, 6, 10.0 + seconds, [1.0, 2.0], [20.0], 10.0)]
             for seconds in (2.0, 4.0, 3.0)]
     row = race_figures(ours, plain, K=2)
-    assert row.pop("tokens_per_s")["median"] == pytest.approx(5 / 3)
+    assert row.pop("tokens_per_s")["median"] == pytest.approx(2 / 3)
     assert row == pytest.approx({
-        "slowest": 5 / 8, "speedup": 7 / 6, "fastest": 3 / 2, "acceptance": 3 / 4,
+        "slowest": 1 / 4, "speedup": 7 / 15, "fastest": 3 / 5, "acceptance": 3 / 4,
+        "prompt_s": 10.0, "speedup_with_prompt": 1 / 4,  # of 3 / 12, 5 / 28 and 7 / 26
         "tokens_per_pass": 2.5, "rows_per_pass": 3.0,
         "predicted": walltime_improvement(3 / 4, 2, c=0.15, pass_cost=2.0)})
 

@@ -160,11 +160,11 @@ def test_the_three_best_K_are_raced_and_the_parts_of_a_time_are_the_passes_and_t
     assert case["plain"]["time"]["draft"] == 0
     for name, row in case["rows"].items():
         texts = list(chain(*raced[name]))
-        n_tokens = sum(len(text.ids) for text in texts)
+        n_tokens = sum(text.n_written for text in texts)
         for role in ("draft", "target"):
             seconds = sum(seconds_of_passes(raced[name], role))
             assert row["time"][role] == pytest.approx(seconds / n_tokens) and seconds > 0
-        total = sum(text.seconds for text in texts)
+        total = sum(text.writing for text in texts)
         assert sum(row["time"].values()) == pytest.approx(total / n_tokens)
 
 
