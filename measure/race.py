@@ -207,7 +207,7 @@ def rates_with_prompt(runs):  # -> [repeats]
 
 
 def text_figures_of_runs(runs):
-    """Return the written tokens and their seconds for each text, [repeats, prompts] as lists."""
+    """Return each text's written tokens and their seconds, [repeats, prompts] as lists."""
     return {"tokens": [[text.n_written for text in texts] for texts in runs],
             "seconds": [[text.writing for text in texts] for texts in runs]}
 
