@@ -26,9 +26,11 @@ if __name__ == "__main__":
 import numpy as np
 from tqdm import tqdm
 
+from measure.passes import has_read_prompt
 from run.compare import Run, compare
-from run.describe import comparison_in_words
+from run.describe import PLAIN_TITLE, comparison_in_words, text_printer
 from run.flags import parse_args, settings_for_json
+from run.rounds import log_probabilities
 from run.task import Task, compile_products, load_task, timed_rounds, with_costs
 from sampling import HasRandom
 from speculative import Step, generate
@@ -58,14 +60,16 @@ def continue_prompt(args: Namespace) -> None:
     if args.show:
         from run.rounds import round_printer
         on_round = round_printer(stream, rounds)
+    # On a terminal the texts appear as they are written, unless the rounds do.
+    streams = stream.isatty() and not (args.json or args.show)
     task = load_task(args)
-    numbers = both_decoders(task, on_round) | {"settings": settings_for_json(args)}
+    numbers = both_decoders(task, on_round, streams) | {"settings": settings_for_json(args)}
     if args.show:
         print_safely("", stream)  # an empty line after the rounds
     if path := args.settings.get("memory"):
         from lib.memory import remember
         remember(path, task.x + numbers[task.decoder]["ids"], task.encoder.n_vocab)
-    text = json.dumps(numbers) if args.json else comparison_in_words(numbers, args)
+    text = json.dumps(numbers) if args.json else comparison_in_words(numbers, args, not streams)
     print_safely(text, sys.stdout)
     if args.trace:
         from page.page import raced_run, save_page
@@ -74,8 +78,12 @@ def continue_prompt(args: Namespace) -> None:
             print(f"Wrote {args.trace}")
 
 
-def both_decoders(task: Task, on_round: Callable[[dict], None] | None = None) -> dict:
-    """Run the task's decoder and plain decoding after a warm-up; return the measurements."""
+def both_decoders(task: Task, on_round: Callable[[dict], None] | None = None,
+                  streams: bool = False) -> dict:
+    """Run the task's decoder and plain decoding after a warm-up; return the measurements.
+
+    With `streams` both texts are printed as they are written.
+    """
     task, measuring = with_costs(task)
     # No measured run includes a first call. Two tokens are the fewest with a guess, because
     # the last token is never guessed.
@@ -83,8 +91,8 @@ def both_decoders(task: Task, on_round: Callable[[dict], None] | None = None) ->
     decode(few, decoder_step, has_bar=False)
     decode(few, plain_step, has_bar=False)
     compile_products(task.models.target)  # of the other numbers of rows
-    fast = decode(task, decoder_step, on_round)
-    plain = decode(task, plain_step)
+    fast = decode(task, decoder_step, on_round, f"{task.decoder} decoding" if streams else "")
+    plain = decode(task, plain_step, None, PLAIN_TITLE if streams else "")
     return compare(task, plain, fast, measuring)
 
 
@@ -99,10 +107,12 @@ def plain_step(task: Task, models: Models) -> Step:
 
 
 def decode(task: Task, new_step: Callable[[Task, Models], Step],
-           on_round: Callable[[dict], None] | None = None, has_bar: bool = True) -> Run:
+           on_round: Callable[[dict], None] | None = None, title: str = "",
+           has_bar: bool = True) -> Run:
     """Write one text, from models that have read nothing; return it with its measurements.
 
-    `on_round` receives every round as data (run/rounds.py), and then no terminal shows a bar.
+    `on_round` receives every round as data (run/rounds.py). With a title the text is printed
+    under it as it is written. In both cases no terminal shows a bar.
     """
     models = task.new_models()
     step = new_step(task, models)
@@ -113,18 +123,29 @@ def decode(task: Task, new_step: Callable[[Task, Models], Step],
         from run.rounds import watched
         rng, see = watched(task, models, rng)
     rounds = []
-    seconds = 0.0
+    ids: list[int] = []
+    run = Run(ids, rounds, 0.0, models.draft, models.target, logprobs=[])
     # tqdm reads True as "no bar", and None as "a bar on a terminal only".
-    hides_bar = None if has_bar and not on_round else True
+    hides_bar = None if has_bar and not (on_round or title) else True
+    show_text = text_printer(task, title) if title else None
     with tqdm(total=task.n_new, unit="token", leave=False, disable=hides_bar) as bar:
         for result, seconds in timed_rounds(
-                generate(task.x, step, task.n_new, rng, task.stop)):
+                generate(task.x, step, task.n_new, rng, task.ended)):
+            ids += result.ids
+            run = run._replace(seconds=seconds)
+            if has_read_prompt(models.target, models.draft):
+                run = run._replace(prompt_s=seconds, n_first=len(ids))
             if on_round:
                 on_round(see(result, seconds))
+            if show_text:
+                show_text(ids)
+            if task.logprobs:
+                run.logprobs.extend(log_probabilities(result, task.models.is_greedy))
             rounds.append(result._replace(p_draft=[], p_target=[]))  # rows are large
             bar.update(len(result.ids))
-    ids = [token for result in rounds for token in result.ids]
-    return Run(ids, rounds, seconds, models.draft, models.target)
+    if show_text:
+        print("\n")
+    return run
 
 
 if __name__ == "__main__":

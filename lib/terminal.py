@@ -231,10 +231,10 @@ def notify(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def print_safely(text: str, stream: TextIO) -> None:
+def print_safely(text: str, stream: TextIO, end: str = "\n") -> None:
     """Print a text; raise OSError once if the disk is full or the pipe is closed."""
     try:
-        print(text, file=stream, flush=True)
+        print(text, file=stream, end=end, flush=True)
     except OSError:
         # Python writes the rest of the text when it exits, and would fail again. So the stream
         # now leads to the null device.

@@ -23,6 +23,7 @@ class Timed(Around):
 
     seconds: list[float] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
+    n_prompt: int = 0  # passes that ended before the first new token: they read the prompt
 
     def __call__(self, ids, n_last=1):
         # A GPU's time counts too: the models return NumPy arrays, so a pass has ended here.
@@ -55,14 +56,27 @@ class Timed(Around):
     def ms(self) -> float | None:
         """Return the mean milliseconds of a pass that gave logits, or None if there was none.
 
-        The mean is returned because a run takes the mean time of a pass times the number of
-        passes. The median would be smaller: a draft's pass after a target's pass finds the
-        processor's caches cold and is slow.
+        Passes that read the prompt do not count. The mean is returned because a run takes the
+        mean time of a pass times the number of passes. The median would be smaller: a draft's
+        pass after a target's pass finds the processor's caches cold and is slow.
         """
-        if self.n_passes() == 0:
-            return None
-        with_logits = [seconds for seconds, n_rows in zip(self.seconds, self.rows) if n_rows]
-        return 1e3 * float(np.mean(with_logits))
+        passes = [*zip(self.seconds, self.rows)][self.n_prompt :]
+        with_logits = [seconds for seconds, n_rows in passes if n_rows]
+        return 1e3 * float(np.mean(with_logits)) if with_logits else None
+
+
+def has_read_prompt(target: Timed, draft: Timed | None) -> bool:
+    """Return whether the round that just ended is the first with a pass of the target.
+
+    If so, its passes have read the prompt, and are counted as such. (Rounds before it are
+    forced by a pattern.)
+    """
+    if target.n_prompt or not target.seconds:
+        return False
+    for model in (target, draft):
+        if model:
+            model.n_prompt = len(model.seconds)
+    return True
 
 
 def acceptance_figures(rounds: Sequence[Round]) -> dict:

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from measure.clock import spread
 from measure.costs import measure_costs
-from measure.passes import Timed, acceptance_figures
+from measure.passes import Timed, acceptance_figures, has_read_prompt
 from sampling import one_hot_rows, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
@@ -47,16 +47,17 @@ class WrittenText(NamedTuple):
     draft: list  # seconds of each pass of the draft after the first round
     target: list  # seconds of each pass of the target after the first round
     prompt: float = 0.0  # of `seconds`: the first round's
+    n_first: int = 0  # of `ids`: the first round's
 
     @property
     def n_written(self):
         """Return how many tokens were written after the first round."""
-        return sum(len(result.ids) for result in self.rounds[1:])
+        return len(self.ids) - self.n_first
 
     @property
     def writing(self):
         """Return the seconds after the first round; 0 if there is no other round."""
-        return self.seconds - self.prompt if self.rounds[1:] else 0.0
+        return self.seconds - self.prompt if self.n_written else 0.0
 
 
 def builder(name, flags, temperature, **known):
@@ -105,20 +106,20 @@ def write_text(draft, target, build_step, ids, N, seed, stop=()):
     rounds = []
     n_rows = 0
     prompt = 0.0
-    n_first = 0, 0  # passes of the first round
+    n_first = 0
     start = time.perf_counter()
     for result in generate(ids, step, N, rng, stop):
-        if not rounds:
-            prompt = time.perf_counter() - start
-            n_first = len(draft.seconds), len(target.seconds)
         new += result.ids
+        if has_read_prompt(target, draft):
+            prompt = time.perf_counter() - start
+            n_first = len(new)
         # A forced round has no pass, so no rows of the target.
         if not isinstance(result, ForcedRound):
             n_rows += len(result.p_target)
         rounds.append(result._replace(p_draft=None, p_target=None))
     seconds = time.perf_counter() - start
-    draft_s, target_s = (model.seconds[n:] for model, n in zip((draft, target), n_first))
-    return WrittenText(new, rounds, n_rows, seconds, draft_s, target_s, prompt)
+    return WrittenText(new, rounds, n_rows, seconds, draft.seconds[draft.n_prompt :],
+                       target.seconds[target.n_prompt :], prompt, n_first)
 
 
 def race(draft, target, builders, texts, N, repeats, stop=()):

@@ -127,7 +127,7 @@ def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
     models = task.new_models()
     step = task.with_forced(build(task.entry, models, task.settings), models)
     rng, see = watched(task, models, np.random.default_rng(task.seed))
-    for result, seconds in timed_rounds(generate(task.x, step, task.n_new, rng, task.stop)):
+    for result, seconds in timed_rounds(generate(task.x, step, task.n_new, rng, task.ended)):
         seen = see(result, seconds)
         rounds.append(seen)
         so_far = run_so_far(task, rounds)

@@ -29,6 +29,14 @@ class Run(NamedTuple):
     seconds: float
     draft: Timed | None
     target: Timed
+    prompt_s: float = 0.0  # of `seconds`: to the first token, so the prompt has been read
+    n_first: int = 0  # of `ids`: the tokens of the round that read the prompt
+    logprobs: list[float | None] = []
+
+    @property
+    def rate(self) -> float | None:
+        """Return the tokens per second of the writing, which follows the prompt's round."""
+        return quotient(len(self.ids) - self.n_first, self.seconds - self.prompt_s)
 
 
 def compare(task: Task, plain: Run, fast: Run, measuring: float = 0.0) -> dict:
@@ -37,8 +45,8 @@ def compare(task: Task, plain: Run, fast: Run, measuring: float = 0.0) -> dict:
     Times are in seconds (_s) or milliseconds (_ms), and None if nothing was measured.
     `measuring` are the seconds in which the decoder's costs were measured.
     """
-    # The user waits for the measurement of the costs too.
-    fast = fast._replace(seconds=fast.seconds + measuring)
+    # The user waits for the measurement of the costs too, before the first token.
+    fast = fast._replace(seconds=fast.seconds + measuring, prompt_s=fast.prompt_s + measuring)
     acceptance = acceptance_figures(fast.rounds)
     # A model of transformers names its library.
     library = getattr(task.models.target, "library", None) or products.library_name()
@@ -59,6 +67,7 @@ def compare(task: Task, plain: Run, fast: Run, measuring: float = 0.0) -> dict:
         "draft_in_int8": is_draft_in_int8(task, fast),
         **acceptance,
         "speedup_measured": measured_speedup(plain, fast),
+        "speedup_with_prompt": speedup_with_prompt(plain, fast),
         "speedup_predicted": predicted_speedup(task, plain, fast, acceptance["acceptance"]),
         **difference_of_texts(task, plain.ids, fast.ids),
     }
@@ -78,15 +87,19 @@ def is_draft_in_int8(task: Task, run: Run) -> bool | None:
 
 
 def text_figures(task: Task, run: Run) -> dict:
-    """Return time and text of one run, and what ended it: N, a stop token or n_ctx."""
+    """Return time and text of one run, and what ended it: N, a stop or n_ctx.
+
+    The time includes the prompt's; the tokens per second are of the writing after it.
+    """
     ended_by = "n_ctx"  # unless one of the two below ended the text
-    if run.ids and run.ids[-1] in task.stop:
+    if run.ids and task.ended(run.ids):
         ended_by = "stop"
     elif len(run.ids) == task.N:
         ended_by = "N"
-    return {"time_s": run.seconds, "tokens": len(run.ids),
-            "tokens_per_second": quotient(len(run.ids), run.seconds), "ended_by": ended_by,
-            "text": task.encoder.decode(task.x + run.ids), "ids": run.ids}
+    figures = {"time_s": run.seconds, "prompt_s": run.prompt_s, "tokens": len(run.ids),
+               "tokens_per_second": run.rate, "ended_by": ended_by,
+               "text": task.text_of(run.ids), "ids": run.ids}
+    return figures | {"logprobs": run.logprobs} if task.logprobs else figures
 
 
 def pattern_figures(task: Task, ids: list[int], rounds: Sequence[Round]) -> dict:
@@ -118,12 +131,18 @@ def pass_figures(plain: Run, fast: Run) -> dict:
 
 
 def measured_speedup(plain: Run, fast: Run) -> float | None:
-    """Return the ratio of tokens per second; None if either text is too short to measure it.
+    """Return the ratio of the writing's tokens per second; None if a text is too short.
 
     It is not the ratio of seconds, because texts that end at stop tokens differ in length.
     """
-    # The first tokens take longer, because the prompt is read with them.
-    if min(len(plain.ids), len(fast.ids)) < SHORTEST:
+    if min(len(plain.ids), len(fast.ids)) < SHORTEST or not (plain.rate and fast.rate):
+        return None
+    return fast.rate / plain.rate
+
+
+def speedup_with_prompt(plain: Run, fast: Run) -> float | None:
+    """Return the ratio of tokens per second with the prompt's time; None as above."""
+    if measured_speedup(plain, fast) is None:
         return None
     return (len(fast.ids) / fast.seconds) / (len(plain.ids) / plain.seconds)
 

@@ -1,18 +1,28 @@
 """Write a comparison as text for people: the two texts, then a table of their costs."""
 
 import shlex
+import sys
 from argparse import Namespace
+from collections.abc import Callable
 
+from lib.terminal import print_safely
 from run.compare import SHORTEST
+from run.task import Task
+
+PLAIN_TITLE = "Plain decoding (target alone)"
 
 
-def comparison_in_words(numbers: dict, args: Namespace) -> str:
-    """Return what main.py prints: both decoders' time and text, the table, what to try next."""
+def comparison_in_words(numbers: dict, args: Namespace, has_texts: bool = True) -> str:
+    """Return what main.py prints: both decoders' time and text, the table, what to try next.
+
+    Without `has_texts` both texts are left out, because they were printed as they were written.
+    """
     decoder = args.decoder
+    texts = [*text_lines(numbers["autoregressive"], PLAIN_TITLE),
+             *text_lines(numbers[decoder], f"{decoder} decoding",
+                         is_identical=numbers.get("identical", False))]
     return "\n".join([
-        *text_lines(numbers["autoregressive"], "Plain decoding (target alone)"),
-        *text_lines(numbers[decoder], f"{decoder} decoding",
-                    is_identical=numbers.get("identical", False)),
+        *(texts if has_texts else ()),
         *table_lines(numbers, decoder), "", *note_lines(numbers, args),
         f"Matrix products: {numbers['product']}",
         f"Try: {next_step(numbers, args)}"])
@@ -24,6 +34,24 @@ def text_lines(run: dict, title: str, is_identical: bool = False) -> list[str]:
     # prompt as its text, which is shown.
     text = "identical" if is_identical and run["tokens"] else run["text"]
     return [title, "-" * len(title), f"Time = {run['time_s']:.2f}s", f"Text = {text}", ""]
+
+
+def text_printer(task: Task, title: str) -> Callable[[list[int]], None]:
+    """Print the title and the prompt of a text; return a function that prints its new part.
+
+    The function gets all new tokens so far. A character is printed with its last token.
+    """
+    n_shown = 0
+
+    def show(new):
+        nonlocal n_shown
+        text = task.text_of(new).rstrip("\ufffd")
+        print_safely(text[n_shown:], sys.stdout, end="")
+        n_shown = len(text)
+
+    print_safely(f"{title}\n{'-' * len(title)}\nText = ", sys.stdout, end="")
+    show([])
+    return show
 
 
 def shown(number: float | None, form: str = "{:.2f}", none: str = "-") -> str:
@@ -56,7 +84,10 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
     rows = [  # (label, plain decoding, the decoder)
         ("", "plain", decoder),
         ("speed-up", "1.00", speedup),
+        ("with the prompt", "1.00", shown(numbers["speedup_with_prompt"])),
         ("time", shown(plain["time_s"], "{:.2f} s"), shown(fast["time_s"], "{:.2f} s")),
+        ("to the first token", shown(plain["prompt_s"], "{:.2f} s"),
+         shown(fast["prompt_s"], "{:.2f} s")),
         ("of which measuring", "-", shown(numbers.get("measuring_s"), "{:.2f} s")),
         ("tokens per second", shown(plain["tokens_per_second"], "{:.1f}"),
          shown(fast["tokens_per_second"], "{:.1f}")),
@@ -124,16 +155,15 @@ def note_lines(numbers: dict, args: Namespace) -> list[str]:
 
 
 def end_lines(numbers: dict, args: Namespace) -> list[str]:
-    """Return why the target's text is so short, and how to chat, if it ended by itself."""
+    """Return that the target ended its text by itself, if it did, and how to chat."""
     plain = numbers["autoregressive"]
-    ended_at_once = plain["ended_by"] == "stop" and plain["tokens"] < SHORTEST
-    if not ended_at_once or args.stop or args.grammar:  # then the user has chosen the end
+    if plain["ended_by"] != "stop" or args.stop or args.grammar:  # the user chose the end
         return []
     tokens = "1 token" if plain["tokens"] == 1 else f"{plain['tokens']} tokens"
     lines = [f"The target ended its text after {tokens} (end of text)."]
-    if numbers["has_chats"]:
-        lines.append('Its tokenizer has a chat template. To chat, write {"messages": [{"role": '
-                     '"user", "content": ".."}]} in a line of FILE: --prompts FILE --out OUT')
+    if numbers["has_chats"] and args.chat is None:
+        lines.append('Its tokenizer has a chat template. To chat: --chat TEXT instead of '
+                     '--prompt.')
     return lines
 
 

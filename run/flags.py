@@ -12,6 +12,7 @@ import sys
 import textwrap
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any
 
 from lib.backend.products import BACKENDS
@@ -51,12 +52,15 @@ TEXT: Flags = {
     "prompt_file": dict(
         metavar="FILE", help="read the prompt from a file instead, without the newline at its "
         "end"),
+    "chat": dict(
+        metavar="TEXT", help="ask a chat model instead: its chat template makes the prompt"),
     "n_tokens_to_generate": dict(
         type=whole_from_0, default=100, metavar="N", help="number of new tokens"),
-    # "append": a list of tokens, or None without the flag
+    # "append": a list of texts, or None without the flag
     "stop": dict(
-        action="append", metavar="TOKEN", help="stop at this token of the vocabulary; may be "
-        "repeated (default: the target's end of text)"),
+        action="append", metavar="TEXT", help="stop at this token of the vocabulary, or right "
+        "after this text of several tokens; may be repeated (default: the target's end of "
+        "text)"),
     "regex": dict(
         metavar="TEXT", help="write only text that matches this regular expression, then stop"),
     "json_schema": dict(
@@ -112,6 +116,10 @@ OUTPUT: Flags = {
         "[-rejected-]{+replacement+} or {+bonus+}"),
     "trace": dict(metavar="FILE.html", help="write a page that shows every round"),
     "json": dict(action="store_true", help="print one JSON object instead of text")}
+LOGPROBS: Flags = {
+    "logprobs": dict(
+        action="store_true", help="add the target's log-probability of each new token to the "
+        "JSON of --json or --prompts, after the sampling settings")}
 PROMPTS: Flags = {
     "prompts": dict(
         metavar="FILE", help="continue every prompt in a file or in standard input (-): one "
@@ -122,9 +130,9 @@ PROMPTS: Flags = {
         "standard output (-); the same command resumes; exit status 3 if a prompt failed"),
     "batch": dict(type=whole, metavar="B", help="number of texts per batch (default: 8)")}
 
-COMMON = {"text": TEXT, "models": MODELS, "sampling": SAMPLING | SEED, "output": OUTPUT,
-          "many prompts": PROMPTS}  # {title in --help: its flags}
-ONE_TEXT = ("prompt", "prompt_file", *OUTPUT)  # flags of a single text
+COMMON = {"text": TEXT, "models": MODELS, "sampling": SAMPLING | SEED,
+          "output": OUTPUT | LOGPROBS, "many prompts": PROMPTS}  # {title in --help: its flags}
+ONE_TEXT = ("prompt", "prompt_file", "chat", *OUTPUT)  # flags of a single text
 
 
 # ---- flags that cannot be together
@@ -137,8 +145,14 @@ def when_given(flag, condition):
 # Rows of (whether checked flags are refused, the sentence). A flag without an effect is an
 # error, because the user expects one.
 REFUSED: list[tuple[Callable, str]] = [
-    (lambda args: {"prompt", "prompt_file"} <= args.given,
-     "--prompt and --prompt_file are both given: choose one"),
+    *((lambda args, pair=pair: {*pair} <= args.given,
+       f"--{pair[0]} and --{pair[1]} are both given: choose one")
+      for pair in combinations(("prompt", "prompt_file", "chat"), 2)),
+    (lambda args: args.logprobs and not args.json and args.prompts is None,
+     "--logprobs needs --json or --prompts"),
+    (lambda args: args.logprobs and args.entry.exact(args.settings) is False,
+     "--logprobs does not apply to --decoder {entry.name} with these flags, which are not "
+     "exact: its rows are not the target's"),
     (lambda args: args.costs and "costs" not in args.needs,
      "--costs does not apply to --decoder {entry.name} with these flags (only to stopping, "
      "--K auto and --widths auto)"),
@@ -287,8 +301,8 @@ def settings_for_json(args: Namespace) -> dict:
     # Prompts, files and the way a text is shown are not settings.
     hidden = {*ONE_TEXT, *PROMPTS, "models_dir", "sampling", "settings", "grammar", "entry",
               "given", "needs"}
-    # A pattern is shown only if it is given.
-    hidden |= {kind for kind in KINDS if getattr(args, kind) is None}
+    # A pattern is shown only if it is given, and so is --logprobs.
+    hidden |= {name for name in (*KINDS, *LOGPROBS) if not getattr(args, name)}
     if "draft" not in args.needs:
         hidden.add("draft_model_size")  # not loaded
     shown = {name: value for name, value in vars(args).items() if name not in hidden}

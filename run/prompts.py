@@ -9,7 +9,7 @@ A line of FILE is one of these:
                                             makes the prompt
 
 An object may also have an "id", which is copied into the record, and its own "seed",
-"temperature", "n_tokens_to_generate", "stop" (a list of tokens) and pattern ("regex",
+"temperature", "n_tokens_to_generate", "stop" (a list of texts) and pattern ("regex",
 "json_schema" or "lark"). These replace the flags of the same names; with its own seed a prompt
 has the text of main.py --prompt --seed. Any other entry is an error.
 
@@ -20,6 +20,7 @@ A line of --out is a record, one JSON object per prompt:
     ids, acceptance, tokens_per_pass        of the continuation
     fits_pattern, forced                    with a pattern
     messages, answer                        of a chat; the answer is the new text alone
+    logprobs                                with --logprobs: the target's, of each new token
     error                                   instead of a text, if the prompt failed
 
     seed       (--seed, index) unless the line has a seed, so no text depends on the others
@@ -52,18 +53,19 @@ import numpy as np
 from tqdm import tqdm
 
 from lib import pattern
-from lib.checkpoints.chat_tokens import NO_TEMPLATE
 from lib.checkpoints.files import file_lock
 from lib.terminal import not_a_choice, open_flag, print_safely
 from lib.tokenizer import Tokenizer
 from measure.passes import acceptance_figures, quotient
 from run.compare import pattern_figures
 from run.flags import SAMPLING, SEED, TEXT, settings_for_json
+from run.rounds import log_probabilities
 from run.task import (
     MAX_PROMPT,
     Task,
     load_task,
-    stop_tokens,
+    stops,
+    text_and_ids,
     utf8_text,
     with_ids,
     with_pattern,
@@ -94,6 +96,7 @@ class Job(NamedTuple):
     head: dict  # the record without the text and its figures
     x: Sequence[int] = (0,)  # the prompt's tokens
     n_left: int = 0  # new tokens
+    logprobs: list = []  # of the new tokens, if they are wanted; it grows
     grammar: str | None = None  # of the prompt's own pattern, or else of the flags' pattern
     own: dict = {}  # fields of a Task that the line sets
     sampling: dict = {}  # settings of sampling.warp that the line sets
@@ -153,16 +156,6 @@ def prompt_of_line(line: bytes) -> dict:
     return given
 
 
-def text_and_ids(given: dict, encoder: Any) -> tuple[str, list[int]]:
-    """Return the text and the ids of the prompt or the messages of `prompt_of_line`."""
-    if "messages" not in given:
-        return given["prompt"], encoder.encode(given["prompt"])
-    if not getattr(encoder, "has_chats", False):  # an Encoder has none
-        raise ValueError(NO_TEMPLATE)
-    text = encoder.chat_text(given["messages"])
-    return text, encoder.encode_bytes(text.encode())  # the template has begun the text
-
-
 def own_values(given: dict) -> dict:
     """Return the values of a line's own flags, each read as its flag; ValueError if wrong."""
     values = {}
@@ -175,11 +168,11 @@ def own_values(given: dict) -> dict:
     return values
 
 
-def own_stop(names: Any, encoder: Tokenizer) -> set[int]:
-    """Return the ids of a line's "stop"; ValueError unless it is a list of tokens."""
+def own_stop(names: Any, encoder: Tokenizer) -> tuple[set[int], tuple[str, ...]]:
+    """Return the tokens and texts of a line's "stop"; ValueError unless it is a list."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f'"stop" must be a list of tokens, got {json.dumps(names)}')
-    return stop_tokens(names, encoder, '"stop"')
+        raise ValueError(f'"stop" must be a list of texts, got {json.dumps(names)}')
+    return stops(names, encoder, '"stop"')
 
 
 def grammar_of_line(given: dict) -> str | None:
@@ -225,13 +218,13 @@ def job_of_line(line: bytes, head: dict, task: Task, n_of_id: Counter) -> Job:
     values = own_values(given)
     own = {"seed": values.get("seed", head["seed"])}
     if "stop" in given:
-        own["stop"] = own_stop(given["stop"], task.encoder)
+        own["stop"], own["stop_texts"] = own_stop(given["stop"], task.encoder)
     # Each text has its own prompt, and so its own number of new tokens.
     N = values.get("n_tokens_to_generate", task.N)
     n_left = with_ids(task._replace(N=N), ids).n_new
     sampling = {name: values[name] for name in SAMPLING if name in values}
     check_sampling(**task.models.sampling | sampling)
-    job = Job(head, ids, n_left, grammar_of_line(head) or task.grammar, own, sampling)
+    job = Job(head, ids, n_left, [], grammar_of_line(head) or task.grammar, own, sampling)
     # This raises ValueError if the tokenizer cannot write the line's pattern, or the decoder
     # does not work at the line's temperature.
     own_task = job.task(task)
@@ -248,17 +241,20 @@ def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
     acceptance = acceptance_figures(rounds)["acceptance"]
     # Every round has one pass of the target, but a forced round has none.
     n_passes = sum(not isinstance(result, ForcedRound) for result in rounds)
-    record = job.head | {"text": task.encoder.decode([*job.x, *ids]), "ids": ids,
+    own_task = job.task(task)
+    record = job.head | {"text": own_task.text_of(ids), "ids": ids,
                          "acceptance": acceptance,
                          "tokens_per_pass": quotient(len(ids), n_passes)}
     if "messages" in job.head:
-        record["answer"] = task.encoder.decode(ids)
+        record["answer"] = own_task._replace(is_chat=True).text_of(ids)
+    if task.logprobs:
+        record["logprobs"] = job.logprobs[: len(ids)]  # without those after a stop
     if job.grammar:
-        record |= pattern_figures(job.task(task), ids, rounds)
+        record |= pattern_figures(own_task, ids, rounds)
     return record
 
 
-def ends_at_dead_end(step: Step, job: Job, encoder: Tokenizer, bar: tqdm) -> Step:
+def ends_at_dead_end(step: Step, job: Job, task: Task, bar: tqdm) -> Step:
     """Return the step that ends a text where its pattern cannot go on, and counts its tokens.
 
     The job's record is then an error record, so the token that ends the text is not in it.
@@ -269,9 +265,11 @@ def ends_at_dead_end(step: Step, job: Job, encoder: Tokenizer, bar: tqdm) -> Ste
         except pattern.DeadEnd as why:
             # The end of text stops `generate`. An error would stop the other texts too.
             job.head["error"] = str(why)
-            end = [encoder.end_of_text]
+            end = [task.encoder.end_of_text]
             return Round(end, guesses=[], p_draft=[], p_target=[], n_accepted=0)
         bar.update(len(result.ids))
+        if task.logprobs:
+            job.logprobs.extend(log_probabilities(result, task.models.is_greedy))
         return result
 
     return step_or_end
@@ -307,9 +305,9 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
             models = own_task.with_settings(draft, target)
             step = build(own_task.entry, models, own_task.settings)
             step = own_task.with_forced(step, models)
-            return ends_at_dead_end(step, job, own_task.encoder, bar)
+            return ends_at_dead_end(step, job, own_task, bar)
 
-        return job.x, job.n_left, rng, new_step, own_task.stop
+        return job.x, job.n_left, rng, new_step, own_task.ended
 
     # new_step=None, because each text brings its own new_step.
     texts_of = partial(generate_batch, new_step=None, batch=args.batch or 8)

@@ -242,7 +242,7 @@ def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
     return {"top": top, "others": others.tolist()}
 
 
-def log_probabilities(result: Round, temperature: float) -> list[float | None]:
+def log_probabilities(result: Round, is_greedy: bool) -> list[float | None]:
     """Return the target's log-probability of each token of a round, after the settings.
 
     The decoder is exact. None for a probability that is not known: a step of yours may return
@@ -250,7 +250,7 @@ def log_probabilities(result: Round, temperature: float) -> list[float | None]:
     """
     ids, rows = result.ids, result.p_target
     # The target's rows are one-hot, although some decoders read rows at temperature 1.
-    if temperature == 0:
+    if is_greedy:
         return [0.0] * len(ids)
     if isinstance(result.guesses, Tree):
         # Row t is the row after the first t ids: they are a path of the tree.

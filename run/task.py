@@ -8,10 +8,11 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from lib.backend import products
 from lib.checkpoints import huggingface
+from lib.checkpoints.chat_tokens import NO_TEMPLATE
 from lib.pattern import KINDS, Pattern
 from lib.terminal import (
     notify,
@@ -32,9 +33,15 @@ MAX_PROMPT = 2**22  # bytes; far more than any context holds
 
 # ---- the prompt
 
-def prompt_of_flags(args: Namespace) -> str:
-    """Return the prompt of --prompt, a file or standard input; ValueError if not UTF-8."""
+def prompt_of_flags(args: Namespace) -> dict:
+    """Return {"prompt": text} of --prompt, a file or standard input, or --chat's "messages".
+
+    ValueError if a text is not UTF-8.
+    """
     opened: AbstractContextManager[IO[bytes]]
+    if args.chat is not None:
+        content = utf8_text(os.fsencode(args.chat))
+        return {"messages": [{"role": "user", "content": content}]}
     if args.prompt_file:
         source = args.prompt_file
         opened = open_flag("prompt_file", source, "rb")
@@ -43,13 +50,23 @@ def prompt_of_flags(args: Namespace) -> str:
         opened = nullcontext(sys.stdin.buffer)
     else:
         # Python keeps bytes of the command line that are not UTF-8; fsencode restores them.
-        return utf8_text(os.fsencode(args.prompt))
+        return {"prompt": utf8_text(os.fsencode(args.prompt))}
     with opened as file:
         # A byte after the first MAX_PROMPT bytes shows that the prompt is too long.
         data = file.read(MAX_PROMPT + 1)
     if len(data) > MAX_PROMPT:
         raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
-    return utf8_text(without_newline(without_mark(data)))
+    return {"prompt": utf8_text(without_newline(without_mark(data)))}
+
+
+def text_and_ids(given: dict, encoder: Any) -> tuple[str, list[int]]:
+    """Return the text and the ids of a "prompt", or of the "messages" of a chat."""
+    if "messages" not in given:
+        return given["prompt"], encoder.encode(given["prompt"])
+    if not getattr(encoder, "has_chats", False):  # an Encoder has none
+        raise ValueError(NO_TEMPLATE)
+    text = encoder.chat_text(given["messages"])
+    return text, encoder.encode_bytes(text.encode())  # the template has begun the text
 
 
 def without_mark(data: bytes) -> bytes:
@@ -82,12 +99,15 @@ class Task(NamedTuple):
     models: Models  # that the decoder calls; the settings of a text have its pattern too
     entry: Decoder
     settings: dict  # the decoder's own flags
-    stop: set[int]
+    stop: set[int]  # tokens that end a text
     N: int
     seed: int
     n_ctx: int  # the smaller n_ctx of the two models
     window: bool = False  # continue beyond n_ctx, with a window of the text
+    stop_texts: tuple[str, ...] = ()  # of several tokens each: a text ends right after one
     x: list[int] = []  # the prompt's tokens
+    is_chat: bool = False  # the prompt is a chat, and the new text its answer
+    logprobs: bool = False  # whether the records have the target's log-probabilities
     vocabularies: str | None = None  # how two vocabularies differ; None: the models have one
     grammar: str | None = None  # of the pattern that the new text has to fit
     pattern_asked: dict = {}  # that pattern as it was asked for, such as {"regex": "a+"}
@@ -120,6 +140,28 @@ class Task(NamedTuple):
         if not self.grammar:
             return step
         return with_forced_runs(step, models.sampling["allowed"], self.stop)
+
+    def ended(self, new: list[int]) -> bool:
+        """Return whether a text ends with its last new token; see `speculative.generate`."""
+        return new[-1] in self.stop or self.after_stop(new) is not None
+
+    def after_stop(self, new: list[int]) -> str | None:
+        """Return what the last token has after the first stop text that it completes, if any.
+
+        The end of a text depends on its tokens up to there alone: a stopping time.
+        """
+        if not self.stop_texts:
+            return None
+        # A token has a byte or more, so the longest stop text has no more tokens than bytes.
+        n_bytes = max(len(text.encode()) for text in self.stop_texts)
+        end = self.encoder.decode(new[-n_bytes:])
+        ends = [end.index(text) + len(text) for text in self.stop_texts if text in end]
+        return end[min(ends) :] if ends else None
+
+    def text_of(self, new: list[int]) -> str:
+        """Return the prompt and the new text; of a chat the new text, which is the answer."""
+        text = self.encoder.decode(new if self.is_chat else self.x + new)
+        return text.removesuffix(self.after_stop(new) or "")
 
     def pattern(self) -> Pattern | None:
         """Return which tokens may follow the prompt and a new text; None without a pattern."""
@@ -167,7 +209,7 @@ def with_pattern(task: Task, grammar: str, asked: dict | None = None) -> Task:
 
 def load_task(args: Namespace, prompt: str | None = None) -> Task:
     """Return the Task of the flags, and of their prompt unless one is given."""
-    prompt = prompt_of_flags(args) if prompt is None else prompt
+    given = {"prompt": prompt} if prompt is not None else prompt_of_flags(args)
     folder = find_folder(args.target_model_size, args.models_dir)
     check_without_weights(args, folder)
     draft_size = args.draft_model_size if "draft" in args.needs else None
@@ -184,13 +226,16 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
         try_to_write("memory", Path(path))
         read_memory(path, encoder.n_vocab)
     models = Models(draft, target, args.sampling, folder, args.costs)
-    task = Task(encoder, models, args.entry, args.settings, stop_tokens(args.stop, encoder),
+    stop, stop_texts = stops(args.stop, encoder)
+    task = Task(encoder, models, args.entry, args.settings, stop,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
+                stop_texts=stop_texts, is_chat="messages" in given, logprobs=args.logprobs,
                 n_ctx=min(draft.n_ctx, target.n_ctx) if draft else target.n_ctx,
                 vocabularies=str(common) if common else None)
     if args.grammar:
         task = with_pattern(task, args.grammar, vars(args))
-    return with_ids(task, encoder.encode(prompt), advice=" or add --window")
+    _, ids = text_and_ids(given, encoder)
+    return with_ids(task, ids, advice=" or add --window")
 
 
 def models_of_decoder(entry: Decoder, settings: dict, draft: LogitsModel | None,
@@ -284,12 +329,20 @@ def tokenizer_of_folder(folder: Path, args: Namespace) -> Tokenizer | None:
     return read_encoder(folder, huggingface.read_hparams(folder)["n_vocab"], args.cut_vocab)
 
 
-def stop_tokens(names: list[str] | None, encoder: Tokenizer, flag: str = "--stop"
-                ) -> set[int]:
-    """Return the ids of --stop; without the flag, the end of text if the vocabulary has one."""
+def stops(names: list[str] | None, encoder: Tokenizer, flag: str = "--stop"
+          ) -> tuple[set[int], tuple[str, ...]]:
+    """Return the tokens and the texts of --stop: a name of a single token is this token.
+
+    Without the flag, return the ends of text of the vocabulary.
+    """
     if names is None:  # no --stop
-        return encoder.end_tokens
-    try:
-        return {encoder.id_of(name) for name in names}
-    except ValueError as error:
-        raise ValueError(f"{flag}: {error}") from None
+        return encoder.end_tokens, ()
+    tokens, texts = set(), []
+    for name in names:
+        if not name:
+            raise ValueError(f"{flag} needs a text, and an empty one would end every text")
+        try:
+            tokens.add(encoder.id_of(name))
+        except ValueError:  # several tokens
+            texts.append(utf8_text(os.fsencode(name)))
+    return tokens, tuple(texts)

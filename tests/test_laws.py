@@ -182,7 +182,7 @@ def test_each_token_has_the_targets_log_probability(name, i, new_stepper):
         x = list(X)
         for result in generate(X, new_step(), 8, np.random.default_rng(seed)):
             for token, got in zip(
-                    result.ids, log_probabilities(result, sampling["temperature"]), strict=True):
+                    result.ids, log_probabilities(result, sampling is GREEDY), strict=True):
                 assert got == pytest.approx(np.log(target(x, 1)[-1][token]), abs=1e-12)
                 x.append(token)
 

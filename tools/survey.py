@@ -55,7 +55,7 @@ def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     step = task.with_forced(build(task.entry, models, task.settings), models)
     # The seed depends on the line or on its position, and not on the worker.
     rng = np.random.default_rng(task.seed)
-    rounds = generate([*job.x], step, job.n_left, rng, task.stop)
+    rounds = generate([*job.x], step, job.n_left, rng, task.ended)
     # A worker sends the rounds to the client, without the distributions, which are large.
     return [result._replace(p_draft=[], p_target=[]) for result in rounds]
 
@@ -66,6 +66,9 @@ def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int
     if args.batch is not None:
         raise ValueError("--batch does not apply to tools.survey: a worker writes one text at "
                          "a time")
+    if args.logprobs:
+        raise ValueError("--logprobs does not apply to tools.survey: its workers return tokens "
+                         "alone")
     # Before --out is opened, `build` refuses flags that do not fit, and a client refuses a
     # scheduler that does not answer.
     build(task.entry, task.new_models(), task.settings)
