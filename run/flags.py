@@ -76,8 +76,8 @@ LOADING: Flags = {
         default=str(MODELS_DIR), metavar="DIR", help="folder for models and downloads "
         "(default: the repository's models/)"),
     "cut_vocab": dict(
-        action="store_true", help="ignore embeddings beyond the tokenizer's vocabulary, which "
-        "some training code adds as padding"),
+        action="store_true", help="ignore embeddings beyond the tokenizer's vocabulary "
+        "(padding)"),
     "backend": dict(
         choices=(*BACKENDS, "transformers"), default="numba", metavar="NAME",
         help="numba (compiled products, if Numba is installed), numpy, cupy (GPU), or "
@@ -92,8 +92,7 @@ MODELS: Flags = {
     **LOADING,
     "dtype": dict(
         choices=("float32", "float64", "bfloat16", "auto"), default="float32", metavar="NAME",
-        help="precision of the weights: float32, float64, or (in transformers only) bfloat16, "
-        "auto")}
+        help="float32 or float64; in transformers also bfloat16 or auto")}
 SAMPLING: Flags = {  # the settings of sampling.warp
     "temperature": dict(
         type=number, default=0.0, metavar="T",
@@ -118,8 +117,7 @@ OUTPUT: Flags = {
     "json": dict(action="store_true", help="print one JSON object instead of text")}
 LOGPROBS: Flags = {
     "logprobs": dict(
-        action="store_true", help="add the target's log-probability of each new token to the "
-        "JSON of --json or --prompts, after the sampling settings")}
+        action="store_true", help="add each token's log-probability to --json or --prompts")}
 PROMPTS: Flags = {
     "prompts": dict(
         metavar="FILE", help="continue every prompt in a file or in standard input (-): one "
