@@ -33,7 +33,7 @@ EXAMPLES = """examples:
   python main.py --K 4 --temperature 0
   python main.py --decoder lookup --prompt_file notes.txt --trace run.html
   python main.py --prompts prompts.txt --out texts.jsonl --temperature 1
-  python main.py --draft_model_size 124M --target_model_size 1558M --n_tokens_to_generate 40
+  python main.py --target smollm2 --decoder quantized --chat "What is NumPy?" --temperature 0.7
 
 --decoder NAME --help shows the flags of that decoder. Decoders (docs/methods.md):
 """
@@ -111,8 +111,8 @@ SEED: Flags = {
         type=whole_from_0, default=123, help="random seed, the same for both runs")}
 OUTPUT: Flags = {
     "show": dict(
-        action="store_true", help="print every round: accepted guesses, "
-        "[-rejected-]{+replacement+} or {+bonus+}"),
+        action="store_true", help="print every round: accepted, [-rejected-]"
+        "{+replacement+} or {+bonus+}"),
     "trace": dict(metavar="FILE.html", help="write a page that shows every round"),
     "json": dict(action="store_true", help="print one JSON object instead of text")}
 LOGPROBS: Flags = {

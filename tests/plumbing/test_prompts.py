@@ -29,7 +29,7 @@ from run.prompts import (
     repeated_ids,
     write_records,
 )
-from run.task import load_task
+from run.task import Task, load_task
 from sampling import with_sampling
 from speculative import Round, draft_and_verify, generate
 from tests.checkpoints import HPARAMS, write_converted
@@ -155,8 +155,8 @@ BAD = [(b"once \xff upon", "byte 0xff at position 5"), (b"", "at least one token
        *((f'{{"prompt": "b", {entries}}}'.encode(), "a JSON object: need a finite number, got ")
          for entries in ('"id": NaN', '"id": -Infinity', '"id": 1e999', '"id": [{"a": -1.5e400}]',
                          '"other": 1e999')),
-       (b'{"prompt": "b", "stop": "."}', '"stop" must be a list of tokens, got "."'),
-       (b'{"prompt": "b", "stop": ["the king"]}', '"stop": need a single token'),
+       (b'{"prompt": "b", "stop": "."}', '"stop" must be a list of texts, got "."'),
+       (b'{"prompt": "b", "stop": [""]}', '"stop" needs a text, and an empty one'),
        (b'{"prompt": "b", "id":' + b"[" * 20_000 + b"]" * 20_000 + b"}", "a JSON object")]
 
 
@@ -333,7 +333,7 @@ def test_a_record_is_in_the_file_before_the_next_text_is_written(tmp_path):
 
 def test_a_forced_round_is_no_pass_of_a_record():
     rounds = [ForcedRound([2, 3], [2], None, None, 1), Round([4], [], None, None, 0)]
-    task = SimpleNamespace(encoder=SimpleNamespace(decode=str))
+    task = Task(SimpleNamespace(decode=str), None, None, {}, set(), N=3, seed=0, n_ctx=9)
     record = record_of(Job({}, [1], 3), rounds, task)
     assert (record["tokens_per_pass"], record["acceptance"]) == (3, None)
 
