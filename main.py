@@ -30,7 +30,6 @@ from measure.passes import has_read_prompt
 from run.compare import Run, compare
 from run.describe import PLAIN_TITLE, comparison_in_words, text_printer
 from run.flags import parse_args, settings_for_json
-from run.rounds import log_probabilities
 from run.task import Task, compile_products, load_task, timed_rounds, with_costs
 from sampling import HasRandom
 from speculative import Step, generate
@@ -140,6 +139,7 @@ def decode(task: Task, new_step: Callable[[Task, Models], Step],
             if show_text:
                 show_text(ids)
             if task.logprobs:
+                from run.rounds import log_probabilities
                 run.logprobs.extend(log_probabilities(result, task.models.is_greedy))
             rounds.append(result._replace(p_draft=[], p_target=[]))  # rows are large
             bar.update(len(result.ids))

@@ -25,7 +25,6 @@ from gpt2 import GPT2
 from lib.backend import products
 from lib.backend.arrays import get_backend
 from lib.checkpoints import gguf, hub, huggingface, llama, openai
-from lib.checkpoints.chat_tokens import tokens_of_folder, tokens_of_gguf
 from lib.checkpoints.files import read_json
 from lib.checkpoints.vocabulary import read_ends, read_vocabulary
 from lib.checkpoints.weights import cut_params
@@ -123,6 +122,9 @@ def load_chat_model(path, dtype, backend):
 
     Rows of logits that belong to no token are left out.
     """
+    # Models other than GPT-2 need packages that GPT-2 does not need.
+    from wrappers.chat_tokens import tokens_of_folder, tokens_of_gguf
+
     arrays = get_backend(backend)
     products.set_backend(backend)
 

@@ -2,9 +2,11 @@
 
 from typing import Protocol
 
+NO_TEMPLATE = "this tokenizer has no chat template: give a prompt, not messages"
+
 
 class Tokenizer(Protocol):
-    """List what encoder.Encoder and ChatTokens (lib/checkpoints/chat_tokens.py) both offer."""
+    """List what encoder.Encoder and ChatTokens (wrappers/chat_tokens.py) both offer."""
 
     n_vocab: int
     end_of_text: int | None  # the token that ends a text, if the vocabulary has one

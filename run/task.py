@@ -12,14 +12,13 @@ from typing import IO, Any, NamedTuple
 
 from lib.backend import products
 from lib.checkpoints import huggingface
-from lib.checkpoints.chat_tokens import NO_TEMPLATE
 from lib.pattern import KINDS, Pattern
 from lib.terminal import (
     notify,
     open_flag,
     try_to_write,
 )
-from lib.tokenizer import Tokenizer
+from lib.tokenizer import NO_TEMPLATE, Tokenizer
 from measure.passes import Timed
 from speculative import Round, Step
 from utils import find_folder, load_pair, read_encoder, runs_in_transformers

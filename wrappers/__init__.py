@@ -7,5 +7,6 @@ batch                   many texts at once
 batch_gpt2              a GPT-2 that reads many texts in one pass
 transformers_model      any causal language model that transformers loads
 transformers_tree       a tree of guesses in one pass of such a model
-transformers_tokenizer  a tokenizer of transformers, with the names that the programs use
+chat_tokens             tokenizers of models other than GPT-2, and their chats
+transformers_tokenizer  such a tokenizer, read by transformers
 """

@@ -1,4 +1,4 @@
-"""Read a tokenizer of transformers as ChatTokens (lib/checkpoints/chat_tokens.py).
+"""Read a tokenizer of transformers as ChatTokens (wrappers/chat_tokens.py).
 
 A folder with tokenizer.json is read without transformers. This file reads a tokenizer in
 memory, or a folder with other files, such as tokenizer.model.
@@ -7,9 +7,9 @@ memory, or a folder with other files, such as tokenizer.model.
 import os
 from pathlib import Path
 
-from lib.checkpoints.chat_tokens import ChatTokens, default_template, tokens_of_folder
 from lib.checkpoints.hub import model_folder
 from lib.checkpoints.vocabulary import end_ids
+from wrappers.chat_tokens import ChatTokens, default_template, tokens_of_folder
 from wrappers.transformers_model import import_torch, transformers_errors
 
 

@@ -7,7 +7,6 @@ llama        Llama, Mistral, Qwen2, Qwen3 and SmolLM, from a folder or a GGUF fi
 gguf         llama.cpp's file, read and written
 weights      the tree of weights: keys, order, checks; arrays in safetensors files
 vocabulary   GPT-2's symbols and merges
-chat_tokens  other tokenizers: tokenizer.json, or the fields of a GGUF file
 chat_template  a chat as one text, by a program from the model's files
 files        files written whole or not at all
 download     files that are resumed until they are whole

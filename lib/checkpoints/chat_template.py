@@ -1,14 +1,20 @@
 """Run a chat template, a Jinja program from a model's files that writes a chat as one text.
 
 The program is a stranger's. jinja2's sandbox keeps Python's objects from it, but limits neither
-time nor memory, so it runs in a process that has both limited: this file as a script.
+time nor memory, so it runs in a process that has both limited.
 """
 
 import json
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
+# The process of a template: it is given the folder in which Python finds this file.
+PROCESS = """import sys
+sys.path.insert(0, sys.argv[1])
+from lib.checkpoints.chat_template import main
+main()"""
 SECONDS = 10  # a template that runs longer never ends
 BYTES = 2**30  # of memory
 NOT_GIVEN = {"tools": None, "documents": None}  # names that a template may read
@@ -25,8 +31,9 @@ def render(template, messages, names):
                          "requirements/llama.txt")
     job = json.dumps([template, {**NOT_GIVEN, **names, "messages": messages}])
     try:
-        done = subprocess.run([sys.executable, __file__], input=job, capture_output=True,
-                              encoding="utf-8", timeout=SECONDS)
+        done = subprocess.run(
+            [sys.executable, "-c", PROCESS, str(Path(__file__).parents[2])], input=job,
+            capture_output=True, encoding="utf-8", timeout=SECONDS)
     except subprocess.TimeoutExpired:
         raise ValueError(f"the chat template did not end within {SECONDS} s") from None
     if done.returncode:
@@ -103,7 +110,3 @@ def main():
         print(json.dumps(run_template(template, variables)))
     except Exception as error:  # a program can fail in any way
         sys.exit(" ".join(f"{type(error).__name__}: {error}".split()))
-
-
-if __name__ == "__main__":
-    main()

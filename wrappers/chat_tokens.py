@@ -20,11 +20,11 @@ from lib.backend.arrays import in_one_line
 from lib.checkpoints.chat_template import render
 from lib.checkpoints.files import read_json
 from lib.checkpoints.vocabulary import end_ids
+from lib.tokenizer import NO_TEMPLATE
 
 TO_BYTES = str.maketrans({character: chr(byte) for byte, character in
                           byte_characters().items()})
 ALPHABET = frozenset(byte_characters().values())
-NO_TEMPLATE = "this tokenizer has no chat template: give a prompt, not messages"
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 # Words of Llama 3 and Qwen2, with the pattern of a number left out. The vocabulary of a GGUF
