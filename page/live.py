@@ -1,9 +1,9 @@
 """Serve a page that shows a run round by round; open the printed address.
 
 GET / returns trace.html with live.html; POST /decode takes {"prompt", "decoder", "K",
-"temperature", "seed", "N"} and perhaps a pattern, "regex", "json_schema" or "lark". It returns
-a line of JSON per round, and a last line with the seconds or the error. One text is written at
-a time.
+"temperature", "seed", "N"} and perhaps "chat": true (the prompt is a message) and a pattern,
+"regex", "json_schema" or "lark". It returns a line of JSON per round, and a last line with the
+seconds or the error. One text is written at a time.
 Only this machine can connect. Requests from other pages have a different Origin or Host, and
 are refused.
 """
@@ -34,6 +34,7 @@ from run.task import (
     compile_products,
     load_task,
     models_of_decoder,
+    text_and_ids,
     timed_rounds,
     with_costs,
     with_ids,
@@ -69,7 +70,7 @@ def plain_text(value: Any) -> str:
 # The parts of a request that every decoder needs, and their readers: those of main.py's flags.
 READ = {"prompt": plain_text, "decoder": plain_text, "N": TEXT["n_tokens_to_generate"]["type"],
         "seed": SEED["seed"]["type"], "temperature": SAMPLING["temperature"]["type"]}
-PARTS = (*READ, "K", *KINDS)
+PARTS = (*READ, "K", "chat", *KINDS)
 
 
 def read_request(asked: Any) -> dict:
@@ -104,7 +105,11 @@ def task_of(task: Task, asked: Any) -> Task:
     # A request without a pattern keeps the pattern of the command line, if there is one.
     if grammar := grammar_of_line(asked):
         task = with_pattern(task, grammar, asked)
-    task = with_ids(task, task.encoder.encode(values["prompt"]))
+    is_chat = asked.get("chat") is True
+    message = {"role": "user", "content": values["prompt"]}
+    given = {"messages": [message]} if is_chat else {"prompt": values["prompt"]}
+    _, ids = text_and_ids(given, task.encoder)
+    task = with_ids(task._replace(is_chat=is_chat), ids)
     # The last step, because a draft that is made from the target takes time.
     draft, target = models_of_decoder(entry, settings, task.models.draft, task.models.target)
     return task._replace(models=task.models._replace(draft=draft, target=target,
@@ -207,8 +212,10 @@ class Handler(BaseHTTPRequestHandler):
 
 def live_page(task: Task) -> str:
     """Return trace.html without a run, and live.html, the form that asks for one."""
-    # {decoder: whether it has a K and a temperature}; the form disables the other fields.
-    fields = {name: {"K": "K" in entry.flags, "temperature": not entry.greedy}
+    # {decoder: whether it has a K, a temperature, chats}; the form disables other fields.
+    has_chats = getattr(task.encoder, "has_chats", False)
+    fields = {name: {"K": "K" in entry.flags, "temperature": not entry.greedy,
+                     "chat": has_chats}
               for name, entry in DECODERS.items()}
     form = Path(__file__).with_name("live.html").read_text(encoding="utf-8")
     no_text = {"settings": {}}  # the page hides the settings of a run without a text

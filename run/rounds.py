@@ -2,7 +2,8 @@
 
 A round as data is a dict for JSON. A key whose value is unknown is missing.
 
-    ids       "id", "text" and "origin" of each: "accepted" (a guess), "replacement", "bonus",
+    ids       "id", "text", "logprob" (the target's log-probability, if the decoder is exact)
+              and "origin" of each: "accepted" (a guess), "replacement", "bonus",
               or "last" (after the accepted path of a tree)
     guesses   "id", "text", "p_draft" and "p_target" of each; "u_draw", the uniform number that
               drew it; "accepted", true or false if it was tested; "u_accept" and "threshold",
@@ -76,6 +77,10 @@ def watched(task: Task, models: Models, rng: HasRandom) -> tuple[Recorded, Calla
     def see_at(result, seconds):
         nonlocal n_left
         seen = see(result) | {"end": seconds, "n_left": n_left}
+        if task.entry.exact(task.settings) is not False:  # the rows are the target's
+            logprobs = log_probabilities(result, task.models.is_greedy)
+            for token, logprob in zip(seen["ids"], logprobs):
+                token["logprob"] = logprob
         n_left -= len(result.ids)
         return seen
 

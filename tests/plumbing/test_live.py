@@ -135,6 +135,7 @@ def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_s
     ({"decoder": "tree", "K": 2}, "--K does not apply to --decoder tree"),
     ({"top_k": 5}, "'top_k' is not part of a request: choose from prompt, decoder, "
                    "N, seed, temperature, K"),
+    ({"chat": True}, "this tokenizer has no chat template"),
     ("{}", "need a request with prompt, got none"), ("[]", "need a JSON object, got []"),
     ("{", "need JSON, got: "), ("[" * 100_000, "need JSON, got: it is nested too deeply")],
     ids=lambda value: str(value)[:40])
