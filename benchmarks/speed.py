@@ -177,6 +177,8 @@ def race_paragraphs(setting, part):
         lines.append([f"{setting} {value}: tokens per second (quartiles)",
                       *(ranged(column["tokens_per_s"], "{:.0f}") for column in columns)])
         for name, label in LABELS.items():
+            if not any(name in column for column in columns):  # an older file
+                continue
             numbers = [number(column.get(name)) for column in columns]
             lines.append([f"{setting} {value}: {label}", *numbers])
     yield markdown_table([part["texts"], *heads], lines)
