@@ -157,7 +157,7 @@ class Logits:
     hidden = __call__
 
     def with_params(self, params):
-        return GPT2(params, self.n_head)
+        return GPT2(params, n_head=1)
 
     def logits(self, states):
         return states

@@ -36,7 +36,7 @@ def test_the_speed_of_a_repeat_is_that_of_all_its_texts_together():
     """Two texts of 6 and 4 tokens after the first: 10 tokens in 2 + 3 s, then in 1 + 1 s."""
     def text(n_tokens, seconds):
         rounds = [Round([0], [], [], [], 0), Round([0] * n_tokens, [], [], [], 0)]
-        return WrittenText([0] * (1 + n_tokens), rounds, 0, 7 + seconds, [], [], prompt=7)
+        return WrittenText([0] * (1 + n_tokens), rounds, 0, 7 + seconds, [], [], 7, n_first=1)
 
     runs = [[text(6, 2.0), text(4, 3.0)], [text(6, 1.0), text(4, 1.0)]]
     assert tokens_per_second(runs).tolist() == [10 / 5, 10 / 2]

@@ -62,7 +62,7 @@ def plain_text(ids, seconds):
     """Return one text as plain decoding writes it, in passes that are equally long."""
     rounds = [Round([token], [], None, None, 0) for token in ids]
     each = seconds / len(ids)
-    return WrittenText(ids, rounds, len(ids), seconds, [], [each] * (len(ids) - 1), prompt=each)
+    return WrittenText(ids, rounds, len(ids), seconds, [], [each] * (len(ids) - 1), each, 1)
 
 
 class Clock:
@@ -162,7 +162,7 @@ def test_speed_and_predictions_by_hand():
     # text: a pass of one row takes 10, of three rows 20, and a draft step 1.5 on average.
     plain = [[plain_text([1] * 10, seconds)._replace(target=[10.0] * 10)]
              for seconds in (6.0, 5.0, 7.0)]
-    ours = [[WrittenText([1, 2, 3, 1, 5], rounds, 6, 10.0 + seconds, [1.0, 2.0], [20.0], 10.0)]
+    ours = [[WrittenText([1, 2, 3, 1, 5], rounds, 6, 10.0 + seconds, [1.0, 2.0], [20.0], 10.0, 3)]
             for seconds in (2.0, 4.0, 3.0)]
     row = race_figures(ours, plain, K=2)
     assert row.pop("tokens_per_s")["median"] == pytest.approx(2 / 3)
