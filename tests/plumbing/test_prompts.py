@@ -333,9 +333,9 @@ def test_a_record_is_in_the_file_before_the_next_text_is_written(tmp_path):
 
 
 def test_a_forced_round_is_no_pass_of_a_record():
+    rounds = [ForcedRound([2, 3], [2], None, None, 1), Round([4], [], None, None, 0)]
     task = Task(SimpleNamespace(decode=str), Models(None, None, {}), None, {}, set(), N=3,
                 seed=0, n_ctx=9)
-    task = Task(SimpleNamespace(decode=str), Models(None, None, {}), None, {}, set(), N=3, seed=0, n_ctx=9)
     record = record_of(Job({}, [1], 3), rounds, task)
     assert (record["tokens_per_pass"], record["acceptance"]) == (3, None)
 
