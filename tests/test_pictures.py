@@ -72,7 +72,7 @@ def test_only_frames_are_faint(name):
 
 
 @pytest.mark.parametrize("name, words", [
-    pytest.param("wild", ["0.870"], marks=pytest.mark.weekly),  # enumerates rules for seconds
+    ("wild", ["0.870"]),
     ("power", ["greedy-match", "found, of 25"]),
     ("low_acceptance", ["input shifted by one", "dashed: no fault"]),
     ("ladder", ["2.95", "4.00", "exceeds 3.22"]),
@@ -90,7 +90,7 @@ def test_the_committed_files_show_their_data(name, words, tmp_path):
 
 
 def test_the_picture_of_rules_has_the_entries_of_the_pages_table():
-    """tests/test_rules.py enumerates the table; once a week the picture is drawn again."""
+    """tests/test_rules.py enumerates the table."""
     wanted = []  # (distance at K = 3, project, rule)
     for line in output(file_text("docs/wild.md"), "--public").split("\n")[2:]:
         _, project, rule, _, _, distance, *_ = map(str.strip, line.split("|"))

@@ -83,7 +83,7 @@ def end_ids(path, default=None):
     if ends is None:  # no token ends a text
         return []
     ends = ends if isinstance(ends, list) else [ends]
-    if not all(type(end) is int for end in ends):
+    if not set(map(type, ends)) <= {int}:  # True is no id
         raise ValueError(f"need eos_token_id to be an id or a list of ids in {path}, got "
                          f"{ends!r:.80}")
     return ends
