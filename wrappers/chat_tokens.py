@@ -261,7 +261,8 @@ def tokens_of_folder(folder):
     template_path = folder / "chat_template.jinja"
     if template_path.is_file():
         template = template_path.read_text(encoding="utf-8")
-    return ChatTokens(tokenizer, names, ends, template)
+    with one_sentence(folder):
+        return ChatTokens(tokenizer, names, ends, template)
 
 
 @contextmanager

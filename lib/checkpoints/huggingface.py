@@ -135,7 +135,8 @@ def write_folder(folder, encoder, hparams, params):
                for name, weight in flatten(params)}
     write_arrays(folder / "model.safetensors", weights, {"format": "pt"})
     texts = tokenizer_texts(encoder)
-    config = config_json(hparams, encoder, params["wte"].dtype)
+    ends = sorted(encoder.end_tokens, key=lambda token: token != encoder.end_of_text)
+    config = config_json(hparams, ends, params["wte"].dtype)
     texts["config.json"] = json.dumps(config)  # the last entry, so it is written last
     for name, text in texts.items():
         with atomic(folder / name) as file:
@@ -155,16 +156,16 @@ def tokenizer_texts(encoder):
                 "unk_token": end})}
 
 
-def config_json(hparams, encoder, dtype):
-    """Return the object in config.json.
+def config_json(hparams, ends, dtype):
+    """Return the object in config.json; `ends` are the ids at which a text ends.
 
+    The first of them also begins a text, as in GPT-2.
     Engines cast weights to half precision unless config.json names a dtype.
     """
-    ends = sorted(encoder.end_tokens)
+    first = ends[0] if ends else None
     # The dtype has an old and a new name. n_ctx is for llama.cpp's converter.
     return {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
             **{name: values[0] for name, values in FIXED.items()},
             **{name: hparams[ours] for ours, name in THEIR_SIZES.items()},
             "n_ctx": hparams["n_ctx"], "dtype": str(dtype), "torch_dtype": str(dtype),
-            "bos_token_id": encoder.end_of_text,
-            "eos_token_id": ends if len(ends) > 1 else encoder.end_of_text}
+            "bos_token_id": first, "eos_token_id": ends if len(ends) > 1 else first}

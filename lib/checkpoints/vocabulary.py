@@ -73,8 +73,8 @@ def read_ends(folder, vocab):
     is.
     """
     ends = end_ids(folder / "generation_config.json", end_ids(folder / "config.json"))
-    symbols = {token: symbol for symbol, token in vocab.items()}
-    return [symbols[end] for end in ends if end in symbols] or ["<|endoftext|>"]
+    symbols = [symbol for end in ends for symbol, token in vocab.items() if token == end]
+    return symbols or ["<|endoftext|>"]
 
 
 def end_ids(path, default=None):

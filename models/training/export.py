@@ -24,9 +24,9 @@ def export(gpt2, work, folder):
     weights = dict(gpt2.transformer.named_parameters(prefix="transformer"))
     write_arrays(folder / "model.safetensors", to_arrays(weights), {"format": "pt"})
     hparams = {ours: getattr(gpt2.config, theirs) for ours, theirs in THEIR_SIZES.items()}
-    end_of_text = hparams["n_vocab"] - 1  # the last id: bpe.train_bpe
+    ends = [hparams["n_vocab"] - 1]  # the last id: bpe.train_bpe
     # float32, in which engines compute; the weights are stored in float16.
-    config = config_json(hparams, end_of_text, np.dtype(np.float32))
+    config = config_json(hparams, ends, np.dtype(np.float32))
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 

@@ -222,4 +222,4 @@ def test_carriage_returns_are_read_as_line_ends_or_kept_as_written(tmp_path):
     assert read_merges(tmp_path / "vocab.bpe") == [("a", "b"), ("ab", "c")]
     (tmp_path / "prompt").write_bytes(b"a\r\nb")
     args = parse_args(["--prompt_file", str(tmp_path / "prompt")])
-    assert prompt_of_flags(args) == "a\r\nb"
+    assert prompt_of_flags(args) == {"prompt": "a\r\nb"}
