@@ -25,7 +25,7 @@ from lib.prefix import common_prefix  # how many tokens two texts share from the
 
 # A long prompt is read in passes of PART tokens, so that its attention scores fit in memory.
 PART = 128
-N_COLUMNS = 256  # of an empty cache, which doubles whenever it is full
+N_COLUMNS = 256  # of a new cache; a full cache doubles
 
 
 def softmax(x):  # [..., n] -> [..., n]

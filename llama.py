@@ -42,7 +42,7 @@ def ffn(x, c_fc, c_proj):  # [n_new, n_embd] -> [n_new, n_embd]
 
 def frequencies(d_head, theta, scaling=None, divisors=1):  # -> [d_head / 2]
     """Return the angle by which one position turns each pair: theta ** (-2 j / d_head)."""
-    w = theta ** (-np.arange(0, d_head, 2) / d_head) / divisors
+    w = theta ** (-np.arange(0, d_head, 2) / d_head) / divisors  # which a GGUF file may have
     if scaling is None:
         return w
     # Llama 3.1 reads longer texts than its training began with: a pair that turns few times in

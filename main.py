@@ -83,20 +83,20 @@ def both_decoders(task: Task, on_round: Callable[[dict], None] | None = None,
 
     With `streams` both texts are printed as they are written.
     """
-    task, measuring = with_costs(task)
+    task, measuring_s = with_costs(task)  # seconds that --K auto and its like need for costs
     # No measured run includes a first call. Two tokens are the fewest with a guess, because
     # the last token is never guessed.
     few = task._replace(N=min(task.N, 2))
     decode(few, decoder_step, has_bar=False)
     decode(few, plain_step, has_bar=False)
-    compile_products(task.models.target)  # of the other numbers of rows
+    compile_products(task.models.target)  # for numbers of rows that the warm-up did not have
     fast = decode(task, decoder_step, on_round, f"{task.decoder} decoding" if streams else "")
     plain = decode(task, plain_step, None, PLAIN_TITLE if streams else "")
-    return compare(task, plain, fast, measuring)
+    return compare(task, plain, fast, measuring_s)
 
 
 def decoder_step(task: Task, models: Models) -> Step:
-    """Return the step of the task's decoder, which writes what a pattern forces at once."""
+    """Return the step of the task's decoder; tokens that a pattern forces need no pass."""
     return task.with_forced(build(task.entry, models, task.settings), models)
 
 
@@ -123,6 +123,7 @@ def decode(task: Task, new_step: Callable[[Task, Models], Step],
         rng, see = watched(task, models, rng)
     rounds = []
     ids: list[int] = []
+    # The run holds the lists themselves, which grow below.
     run = Run(ids, rounds, 0.0, models.draft, models.target, logprobs=[])
     # tqdm reads True as "no bar", and None as "a bar on a terminal only".
     hides_bar = None if has_bar and not (on_round or title) else True
@@ -132,7 +133,7 @@ def decode(task: Task, new_step: Callable[[Task, Models], Step],
                 generate(task.x, step, task.n_new, rng, task.ended)):
             ids += result.ids
             run = run._replace(seconds=seconds)
-            if has_read_prompt(models.target, models.draft):
+            if has_read_prompt(models.target, models.draft):  # True once: after the first pass
                 run = run._replace(prompt_s=seconds, n_first=len(ids))
             if on_round:
                 on_round(see(result, seconds))

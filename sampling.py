@@ -34,7 +34,7 @@ def softmax(logits: ArrayLike, temperature: float = 1.0) -> np.ndarray:
 
     Subtracting the largest logit from all logits leaves the quotient as it is and keeps exp
     from overflowing. ValueError if the temperature is not > 0, or a row's largest logit is NaN
-    or infinite. (gpt2.py has a softmax in the weights' dtype.)
+    or infinite. (cache.py has a softmax in the weights' dtype.)
 
     >>> logits = np.array([-110.0, -35.0, -36.0])      # GPT-2's logits look like this
     >>> np.allclose(softmax(logits), softmax(logits + 110.0))

@@ -10,7 +10,6 @@ pattern token by token. What a matcher has read is kept like a key/value cache: 
 start of two texts is not read again, and no result depends on earlier calls.
 """
 
-import importlib
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any, NoReturn
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lib.checkpoints.files import json_value
+from lib.packages import package
 from lib.prefix import common_prefix
 
 KINDS = ("regex", "json_schema", "lark")
@@ -33,12 +33,8 @@ class DeadEnd(ValueError):
 
 
 def library() -> Any:
-    """Import llguidance; ValueError that names the command if it is missing."""
-    try:
-        return importlib.import_module("llguidance")
-    except ModuleNotFoundError:
-        raise ValueError("a pattern needs the package llguidance: "
-                         "pip install -r requirements/pattern.txt") from None
+    """Import llguidance; ValueError if it is missing."""
+    return package("llguidance", "a pattern needs", "pattern.txt")
 
 
 def grammar_of(kind: str, text: str, name: str | None = None) -> str:

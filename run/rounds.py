@@ -2,7 +2,7 @@
 
 A round as data is a dict for JSON. A key whose value is unknown is missing.
 
-    ids       "id", "text", "logprob" (the target's log-probability, if the decoder is exact)
+    ids       "id", "text", "logprob" (the target's, unless the decoder is lossy)
               and "origin" of each: "accepted" (a guess), "replacement", "bonus",
               or "last" (after the accepted path of a tree)
     guesses   "id", "text", "p_draft" and "p_target" of each; "u_draw", the uniform number that
@@ -77,7 +77,7 @@ def watched(task: Task, models: Models, rng: HasRandom) -> tuple[Recorded, Calla
     def see_at(result, seconds):
         nonlocal n_left
         seen = see(result) | {"end": seconds, "n_left": n_left}
-        if task.entry.exact(task.settings) is not False:  # the rows are the target's
+        if task.entry.exact(task.settings) is not False:  # a lossy decoder may store other rows
             logprobs = log_probabilities(result, task.models.is_greedy)
             for token, logprob in zip(seen["ids"], logprobs):
                 token["logprob"] = logprob

@@ -145,17 +145,16 @@ class Task(NamedTuple):
         return new[-1] in self.stop or self.after_stop(new) is not None
 
     def after_stop(self, new: list[int]) -> str | None:
-        """Return what the last token has after the first stop text that it completes, if any.
+        """Return the last token's text after the first stop text; None if no stop is complete.
 
         The end of a text depends on its tokens up to there alone: a stopping time.
         """
         if not self.stop_texts:
             return None
-        # A token has a byte or more, so the longest stop text has no more tokens than bytes.
-        n_bytes = max(len(text.encode()) for text in self.stop_texts)
-        end = self.encoder.decode(new[-n_bytes:])
-        ends = [end.index(text) + len(text) for text in self.stop_texts if text in end]
-        return end[min(ends) :] if ends else None
+        written = self.encoder.decode(new)
+        # An earlier one would have ended the text, so the first one ends in the last token.
+        ends = [written.index(text) + len(text) for text in self.stop_texts if text in written]
+        return written[min(ends) :] if ends else None
 
     def text_of(self, new: list[int]) -> str:
         """Return the prompt and the new text; of a chat the new text, which is the answer."""

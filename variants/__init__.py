@@ -1,9 +1,9 @@
 """One paper per file: a way to guess, a way to test, or both, for the step in speculative.py.
 
-FILES is the reading order. docs/methods.md and docs/methods.md have a paragraph for each
-decoder. variants/shared/ holds what several decoders use. `DECODERS["match"]` imports no
-decoder but match.py. So a run imports only the decoder that it uses, and exact/ can enumerate a
-decoder's test without the packages that other decoders need.
+FILES is the reading order. docs/methods.md has a paragraph for each decoder. variants/shared/
+holds what several decoders use. `DECODERS["match"]` imports no decoder but match.py. So a run
+imports only the decoder that it uses, and exact/ can enumerate a decoder's test without the
+packages that other decoders need.
 """
 
 from variants.registry import (

@@ -13,7 +13,8 @@ Every token of the text is the target's own draw, so the text is exact for any g
 guesses only decide how many tokens a pass yields. The ratio test accepts a drawn guess with
 probability sum(min(p_target, p_draft)), which is at least as often. The best guess can be
 accepted more often: p_target = (.9, .1, 0) and p_draft = (.4, .3, .3) give .9 instead of .5. If
-the models prefer different tokens, the best guess is accepted less often.
+the models prefer different tokens, it can be accepted less often: (.6, .4, 0) and (.1, .9, 0)
+give .4 instead of .5.
 """
 
 from typing import Annotated

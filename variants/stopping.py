@@ -11,7 +11,8 @@ auto` (speculative.py), and probabilities are counted.
     alpha       the mean of a over the draft's rows
     d           the time of a draft step, in target rows
     V[k]        the time of a target pass over k guesses, in target rows
-    rho         tokens per unit of time so far, at least plain decoding's 1
+    rho         the best rate, in tokens per unit of time; estimated by the rate so far, and at
+                least plain decoding's 1
 
 1. A round with k guesses gives 1 + s_1 + .. + s_k tokens on average, in the time k d + V[k].
 2. The rate of a rule is its mean tokens per round divided by its mean time per round (the

@@ -109,8 +109,8 @@ def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verif
                          "--widths dynamic (only top)")
     if siblings is None:
         siblings = "top" if are_best else "distinct"
-    # The draft's rows are at temperature 1, where a row ranks all tokens. At temperature 0 a
-    # row is one-hot, and would give one child only.
+    # In a greedy run the draft's rows are at temperature 1, where a row ranks all tokens. A
+    # one-hot row would give one child only.
     draft = with_tree_sampling(models.draft, **models.warm.sampling)
     target = with_tree_sampling(models.target, **models.sampling)
 

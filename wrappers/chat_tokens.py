@@ -11,7 +11,6 @@ A text is shown as the bytes of its tokens, joined. A character may take several
 is then held back until its last byte is written.
 """
 
-import importlib
 import re
 from contextlib import contextmanager
 
@@ -20,6 +19,7 @@ from lib.backend.arrays import in_one_line
 from lib.checkpoints.chat_template import render
 from lib.checkpoints.files import read_json
 from lib.checkpoints.vocabulary import end_ids
+from lib.packages import package
 from lib.tokenizer import NO_TEMPLATE
 
 TO_BYTES = str.maketrans({character: chr(byte) for byte, character in
@@ -232,12 +232,8 @@ def sentencepiece_bytes(symbol):
 # ---- files
 
 def library():
-    """Import tokenizers; ValueError that names the command if it is missing."""
-    try:
-        return importlib.import_module("tokenizers")
-    except ModuleNotFoundError:
-        raise ValueError("models other than GPT-2 need the package tokenizers: "
-                         "pip install -r requirements/llama.txt") from None
+    """Import tokenizers; ValueError if it is missing."""
+    return package("tokenizers", "models other than GPT-2 need", "llama.txt")
 
 
 def tokens_of_folder(folder):

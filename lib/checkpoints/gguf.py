@@ -7,7 +7,6 @@ into float32. llama.cpp's names are translated from transformers' names.
 """
 
 import functools
-import importlib
 import importlib.util
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +24,7 @@ from lib.checkpoints.weights import (
     flatten,
     read_all_weights,
 )
+from lib.packages import package
 
 ARCHITECTURES = ("gpt2", "llama", "qwen2", "qwen3")
 FOLDER_INSTEAD = "give the model's Hugging Face folder, which runs through transformers"
@@ -51,11 +51,7 @@ class GGUFFile:
     """Hold an open GGUF file: its fields, and its weights under transformers' names."""
 
     def __init__(self, path):
-        try:
-            self.library = importlib.import_module("gguf")
-        except ModuleNotFoundError:
-            raise ValueError("GGUF files need the package gguf: pip install -r "
-                             "requirements/llama.txt") from None
+        self.library = package("gguf", "GGUF files need", "llama.txt")
         self.path = path
         try:
             reader = self.library.GGUFReader(path)
