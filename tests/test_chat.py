@@ -68,6 +68,18 @@ def test_a_text_ends_right_after_a_stop_text_of_several_tokens(n_letters_left, n
     assert got["text"].endswith(text) and got["text"].endswith(stop)
 
 
+def test_a_stop_text_is_found_across_tokens_without_text():
+    """The name of a special token is not in the text that --stop reads."""
+    task = load_task(parse_args(["--stop", "ab"]))
+    pieces = {0: "a", 1: "", 2: "b!"}
+    encoder = mock.Mock(decode=lambda ids: "".join(pieces[token] for token in ids))
+    task = task._replace(encoder=encoder, stop=set(), stop_texts=("ab",))
+    for n_without in range(4):
+        new = [0, *[1] * n_without, 2]
+        assert task.ended(new) and task.after_stop(new) == "!"
+        assert not task.ended(new[:-1])
+
+
 def test_an_empty_stop_is_refused():
     assert "--stop needs a text" in refusal(main.main, "--stop", "")
 
