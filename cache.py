@@ -85,10 +85,7 @@ def widened(cache, n_columns):  # [.., n, d_head] -> [.., at least n_columns, d_
 
 
 def unembed(x, params):  # [n_last, n_embd] -> [n_last, n_vocab]
-    """Return logits: the product of each row with a row of numbers for every token.
-
-    These are the token's embedding (they are tied), or the model has a matrix for them.
-    """
+    """Return logits: each row times lm_head, or times the token embeddings (tied) without one."""
     return matmul(x, params.get("lm_head", params["wte"]).mT)
 
 
@@ -116,7 +113,7 @@ def part_ends(n_past, n_seq, n_last):
     >>> part_ends(0, 300, 1), part_ends(299, 300, 1)
     ([128, 256, 300], [300])
     """
-    latest_start = n_seq - n_last  # the last pass starts here or earlier: n_last rows are left
+    latest_start = n_seq - n_last  # the last pass starts here or before, so it has n_last rows
     return [*range(n_past + PART, latest_start, PART), n_seq]
 
 
@@ -186,7 +183,7 @@ class CachedModel:
         """Read the tokens that are not in the cache: a long prompt in parts, one per pass."""
         ids = list(ids)
         n_past = self.n_reusable(self.ids, ids, n_last)
-        # The cache holds self.ids, which grow after a whole pass: Ctrl-C may end one halfway.
+        # self.ids names only tokens of finished passes, because Ctrl-C may interrupt a pass.
         self.ids = ids[:n_past]
         self.cache = widened(self.cache, len(ids))
         for end in part_ends(n_past, len(ids), n_last):

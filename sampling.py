@@ -108,7 +108,7 @@ def with_sampling(model, **settings):
     """Return a callable `(ids, n_last) -> probs` from a model that gives logits.
 
     `settings` are the arguments of `warp`. Draft and target may have different settings; only
-    the target's change the distribution of the text.
+    the settings of the target affect the distribution of the text.
     """
     check_sampling(**settings)  # now, not in the first round
 

@@ -113,7 +113,7 @@ def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
 # ---- means over the guesses
 
 def chain_mean(make_guesses: Callable, tokens: ChainTokens, toy: str, K: int) -> Any:
-    """Return the mean of `tokens`, a mean for given guesses, over all guesses after X."""
+    """Return the mean of tokens(guesses, p_draft, p_target) over all guesses after X."""
     draft, target = TOYS[toy]
 
     def guesses_and_rows(rng):

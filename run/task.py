@@ -95,7 +95,7 @@ class Task(NamedTuple):
     """Hold what a run needs, loaded and checked."""
 
     encoder: Tokenizer
-    models: Models  # that the decoder calls; the settings of a text have its pattern too
+    models: Models  # that the decoder calls; with_settings adds a text's pattern
     entry: Decoder
     settings: dict  # the decoder's own flags
     stop: set[int]  # tokens that end a text

@@ -25,7 +25,7 @@ from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
 
 ROUNDING = 1e-12  # nats: a smaller divergence is rounding
-ERROR = 1e-6  # the probability that the number of texts in a table does not show a wrong rule
+ERROR = 1e-6  # the probability that so many texts still do not show a wrong rule
 
 
 def texts_needed(found: Found) -> str:
