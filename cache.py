@@ -85,7 +85,7 @@ def widened(cache, n_columns):  # [.., n, d_head] -> [.., at least n_columns, d_
 
 
 def unembed(x, params):  # [n_last, n_embd] -> [n_last, n_vocab]
-    """Return logits: each row times lm_head, or times the token embeddings (tied) without one."""
+    """Return logits: each row times lm_head, or without it the token embeddings."""
     return matmul(x, params.get("lm_head", params["wte"]).mT)
 
 
