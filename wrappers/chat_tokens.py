@@ -18,7 +18,7 @@ from encoder import byte_characters
 from lib.backend.arrays import in_one_line
 from lib.checkpoints.chat_template import render
 from lib.checkpoints.files import read_json
-from lib.checkpoints.vocabulary import end_ids
+from lib.checkpoints.vocabulary import ends_of_folder
 from lib.packages import package
 from lib.tokenizer import NO_TEMPLATE
 
@@ -250,8 +250,7 @@ def tokens_of_folder(folder):
         symbol = token.get("content") if isinstance(token, dict) else token
         if name.endswith("_token") and isinstance(symbol, str):
             names[name] = symbol
-    # generation_config.json overrides config.json, as in transformers.
-    ends = end_ids(folder / "generation_config.json", end_ids(folder / "config.json"))
+    ends = ends_of_folder(folder)
     with one_sentence(config_path):
         template = default_template(config.get("chat_template"))
     template_path = folder / "chat_template.jinja"

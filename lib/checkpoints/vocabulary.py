@@ -68,13 +68,20 @@ def check_settings(settings):
 def read_ends(folder, vocab):
     """Return the symbols that end a text: those with eos_token_id, else <|endoftext|>.
 
-    generation_config.json overrides config.json, as in transformers. The vocabulary may lack
-    this id, because transformers writes 50256 by default, whatever the size of the vocabulary
-    is.
+    The vocabulary may lack this id, because transformers writes 50256 by default, whatever the
+    size of the vocabulary is.
     """
-    ends = end_ids(folder / "generation_config.json", end_ids(folder / "config.json"))
+    ends = ends_of_folder(folder)
     symbols = [symbol for end in ends for symbol, token in vocab.items() if token == end]
     return symbols or ["<|endoftext|>"]
+
+
+def ends_of_folder(folder):
+    """Return the ids that end a text: generation_config.json's, or else config.json's.
+
+    This is the order of transformers.
+    """
+    return end_ids(folder / "generation_config.json", end_ids(folder / "config.json"))
 
 
 def end_ids(path, default=None):
