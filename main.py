@@ -26,7 +26,7 @@ if __name__ == "__main__":
 import numpy as np
 from tqdm import tqdm
 
-from measure.passes import has_read_prompt
+from measure.passes import mark_prompt_read
 from run.compare import Run, compare
 from run.describe import PLAIN_TITLE, comparison_in_words, text_printer
 from run.flags import parse_args, settings_for_json
@@ -133,7 +133,7 @@ def decode(task: Task, new_step: Callable[[Task, Models], Step],
                 generate(task.x, step, task.n_new, rng, task.ended)):
             ids += result.ids
             run = run._replace(seconds=seconds)
-            if has_read_prompt(models.target, models.draft):  # True once: after the first pass
+            if mark_prompt_read(models.target, models.draft):
                 run = run._replace(prompt_s=seconds, n_first=len(ids))
             if on_round:
                 on_round(see(result, seconds))

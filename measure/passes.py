@@ -65,11 +65,11 @@ class Timed(Around):
         return 1e3 * float(np.mean(with_logits)) if with_logits else None
 
 
-def has_read_prompt(target: Timed, draft: Timed | None) -> bool:
-    """Return whether the round that just ended is the first with a pass of the target.
+def mark_prompt_read(target: Timed, draft: Timed | None) -> bool:
+    """Count all passes so far as the prompt's, after the first round with a pass of the target.
 
-    If so, its passes have read the prompt, and are counted as such. (Rounds before it are
-    forced by a pattern.)
+    Returns True after this round, and False after every other one. (Rounds before it are forced
+    by a pattern.)
     """
     if target.n_prompt or not target.seconds:
         return False

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from measure.clock import spread
 from measure.costs import measure_costs
-from measure.passes import Timed, acceptance_figures, has_read_prompt
+from measure.passes import Timed, acceptance_figures, mark_prompt_read
 from sampling import one_hot_rows, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
@@ -110,7 +110,7 @@ def write_text(draft, target, build_step, ids, N, seed, stop=()):
     start = time.perf_counter()
     for result in generate(ids, step, N, rng, stop):
         new += result.ids
-        if has_read_prompt(target, draft):
+        if mark_prompt_read(target, draft):
             prompt = time.perf_counter() - start
             n_first = len(new)
         # A forced round has no pass, so no rows of the target.
