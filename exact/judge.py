@@ -448,7 +448,7 @@ def answer(file: str, tolerance: float = ROUNDING, temperature: float = 1,
             greedy = {name: toy.at_temperature_0() for name, toy in judged.toys.items()}
             judged = judged._replace(toys=greedy)
         status = print_judgement(judged, file, tolerance, temperature, with_all)
-        if with_rows and judged.verify:
+        if with_rows:
             for paragraph in recorded.paragraphs(path.name, judged.verify):
                 print(f"\n{paragraph}", flush=True)
             if status == 1:
