@@ -151,10 +151,17 @@ class Task(NamedTuple):
         """
         if not self.stop_texts:
             return None
-        written = self.encoder.decode(new)
-        # An earlier one would have ended the text, so the first one ends in the last token.
-        ends = [written.index(text) + len(text) for text in self.stop_texts if text in written]
-        return written[min(ends) :] if ends else None
+        stops = [text.encode() for text in self.stop_texts]
+        # Only the end of the text is read: this is called for every token. An earlier stop text
+        # would have ended the text, so the first one found here ends in the last token.
+        end = self.encoder.decode_bytes(new[-1:])
+        n_bytes = len(end) + max(map(len, stops))
+        for token in reversed(new[:-1]):
+            if len(end) >= n_bytes:
+                break
+            end = self.encoder.decode_bytes([token]) + end  # a special token has no bytes
+        ends = [end.index(stop) + len(stop) for stop in stops if stop in end]
+        return end[min(ends) :].decode("utf-8", "replace") if ends else None
 
     def text_of(self, new: list[int]) -> str:
         """Return the prompt and the new text; of a chat the new text, which is the answer."""

@@ -71,8 +71,8 @@ def test_a_text_ends_right_after_a_stop_text_of_several_tokens(n_letters_left, n
 def test_a_stop_text_is_found_across_tokens_without_text():
     """The name of a special token is not in the text that --stop reads."""
     task = load_task(parse_args(["--stop", "ab"]))
-    pieces = {0: "a", 1: "", 2: "b!"}
-    encoder = mock.Mock(decode=lambda ids: "".join(pieces[token] for token in ids))
+    pieces = {0: b"a", 1: b"", 2: b"b!"}
+    encoder = mock.Mock(decode_bytes=lambda ids: b"".join(pieces[token] for token in ids))
     task = task._replace(encoder=encoder, stop=set(), stop_texts=("ab",))
     for n_without in range(4):
         new = [0, *[1] * n_without, 2]
