@@ -316,8 +316,8 @@ def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, stop: Collection
         for (text, before), p in unfinished.items():
             n_left = len(x) + N - len(text)
             for (ids, after), p_round in one_round(text, before, n_left).items():
-                has_ended = len(ids) == n_left or any(token in stop for token in ids)
-                texts = ended if has_ended else longer
+                is_last = len(ids) == n_left or any(token in stop for token in ids)
+                texts = ended if is_last else longer
                 texts[(*text, *ids), after] += p * p_round
         unfinished = longer
     return dict(ended)
