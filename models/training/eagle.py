@@ -38,16 +38,14 @@ def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
     return F.pad(x[..., :n_kept, :], n_left_and_right + n_above_and_below)
 
 
-def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
+def attend(q, k, v, past):  # 3 x [B, n_head, T, d_head] -> [B, n_head, T, d_head]
     """Attend from row i of step s to rows 0 .. i - s of step 0 and a row of each later step.
 
     The row of step r > 0 is i - s + r. For example, row 7 of step 2 attends to the rows 0 .. 5
-    of step 0, whose states are true, to row 6 of step 1 and to row 7 of step 2.
+    of step 0, whose states are true, to row 6 of step 1 and to row 7 of step 2. The keys and
+    values of this step are appended to `past`.
     """
-    B, T, n_embd = x.shape
-    qkv = block.attn.c_attn(x)  # [B, T, 3 n_embd]
-    qkv = qkv.view(B, T, 3, block.attn.num_heads, -1)  # [B, T, 3, n_head, d_head]
-    q, k, v = qkv.permute(2, 0, 3, 1, 4)  # 3 x [B, n_head, T, d_head]
+    T = q.shape[2]
     past.append((k, v))
     s = len(past) - 1  # this step
 
@@ -72,8 +70,16 @@ def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
     for r, (_, v_r) in enumerate(predicted, start=1):
         column = T + r - 1  # the weights of step r follow the T weights of step 0
         out = out + weights[..., column, None] * v_r
-    heads_side_by_side = out.transpose(1, 2).reshape(B, T, n_embd)
-    return block.attn.c_proj(heads_side_by_side)
+    return out
+
+
+def gpt2_attention(attn, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
+    """Apply the attention of a GPT-2's block, an `attn` of transformers, as `attend` does."""
+    B, T, n_embd = x.shape
+    qkv = attn.c_attn(x)  # [B, T, 3 n_embd]
+    qkv = qkv.view(B, T, 3, attn.num_heads, -1)  # [B, T, 3, n_head, d_head]
+    heads = attend(*qkv.permute(2, 0, 3, 1, 4), past)  # q, k, v: 3 x [B, n_head, T, d_head]
+    return attn.c_proj(heads.transpose(1, 2).reshape(B, T, n_embd))  # the heads side by side
 
 
 class Eagle(nn.Module):
@@ -100,7 +106,7 @@ class Eagle(nn.Module):
         """Return the states predicted at the tokens whose embeddings are e."""
         (block,) = self.h
         x = self.fc(torch.cat([self.ln_token(e), self.ln_state(h)], -1))
-        x = x + attend(block, block.ln_1(x), past)
+        x = x + gpt2_attention(block.attn, block.ln_1(x), past)
         return self.ln_f(x + block.mlp(block.ln_2(x)))
 
     def embeddings(self, x, first):  # [B, T] -> [B, T - 1, n_embd]

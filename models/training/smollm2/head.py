@@ -1,0 +1,355 @@
+"""Train EAGLE's head on the texts and states that write.py has stored (variants/eagle.py).
+
+The names are models/training/eagle.py's, whose `attend` and `later` this file uses. `keep` are
+the tokens that the head can guess, the most frequent ones: Zhao et al. (2025), "FR-Spec".
+
+    ids        [B, T]              texts of a batch, padded at the end
+    h          [B, T - 1, n_embd]  states after ln_f; the last one predicts nothing in a text
+    is_scored  [B, T - 2]          whether row i, which predicts token i + 2, predicts a token
+                                   of the answer
+"""
+
+import math
+import time
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from lib.checkpoints.weights import flatten, write_arrays
+from models.training import trainer
+from models.training.eagle import attend, later
+from models.training.tasks import draft_distances
+from variants.shared.heads import fingerprint
+
+N_KEPT = 8192
+N_STEPS = 3  # of the training-time test
+RIDGE = 0.003
+# Weights of the loss before and after FIRST of the training: the states must come near first.
+FIRST = 0.2
+LOSSES = (dict(states=0.1, KL=1, TV=0.3), dict(states=0.1, KL=0.3, TV=1.2))
+
+
+def load_texts(paths):
+    """Return the texts of some shards: dicts of kind, temperature, n_prompt, ids, states."""
+    texts = []
+    for path in paths:
+        with np.load(path) as arrays:
+            starts = arrays["lengths"].cumsum()[:-1]  # of all texts but the first
+            all_ids = np.split(arrays["ids"].astype(np.int64), starts)
+            states = np.split(arrays["states"], starts)
+            for kind, temperature, n_prompt, ids, h in zip(
+                    arrays["kinds"], arrays["temperatures"], arrays["n_prompts"], all_ids,
+                    states):
+                texts.append(dict(kind=str(kind), temperature=float(temperature),
+                                  n_prompt=int(n_prompt), ids=ids, h=h))
+    return texts
+
+
+def most_frequent(texts, n_vocab):  # -> [N_KEPT], ascending
+    """Return the tokens that the model wrote most often; of equals the lower ids."""
+    counts = np.zeros(n_vocab)
+    for text in texts:
+        counts += np.bincount(text["ids"][text["n_prompt"]:], minlength=n_vocab)
+    return np.sort(np.argsort(-counts, kind="stable")[:N_KEPT])
+
+
+def batches(texts, n_tokens, rng):
+    """Return lists of texts of similar length, at most n_tokens with their padding, shuffled."""
+    by_length = sorted(rng.permutation(len(texts)), key=lambda i: len(texts[i]["ids"]) // 16)
+    found = [[]]
+    for text in (texts[i] for i in by_length):
+        longest = max(len(other["ids"]) for other in [*found[-1], text])
+        if longest * (len(found[-1]) + 1) > n_tokens:
+            found.append([])
+        found[-1].append(text)
+    return [found[i] for i in rng.permutation(len(found))]
+
+
+def padded(texts):
+    """Return ids, h and is_scored of a batch."""
+    T = max(len(text["ids"]) for text in texts)
+    ids = torch.zeros(len(texts), T, dtype=torch.int64)
+    h = torch.zeros(len(texts), T - 1, texts[0]["h"].shape[1])
+    is_scored = torch.zeros(len(texts), T - 2, dtype=torch.bool)
+    for row, text in enumerate(texts):
+        n = len(text["ids"])
+        ids[row, :n] = torch.from_numpy(text["ids"])
+        h[row, : n - 1] = torch.from_numpy(text["h"][:-1])
+        is_scored[row, text["n_prompt"] - 2 : n - 2] = True
+    return ids, h, is_scored
+
+
+def rms_norm(x, g, eps):  # [.., n] -> [.., n]
+    """Scale each row to mean square 1, then apply gain."""
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * g
+
+
+class Head(nn.Module):
+    """Hold the head: one block of the target's kind on pairs of a state and the next token."""
+
+    def __init__(self, model, keep):
+        super().__init__()
+        params = model.params
+        n_embd = params["wte"].shape[1]
+        self.n_head, self.n_kv = model.n_head, params["n_kv"]
+        self.eps = params["ln_f"]["eps"]
+        self.wte = torch.from_numpy(params["wte"])
+        self.keep = torch.from_numpy(keep)
+        self.unembed = self.wte[self.keep]
+        self.frequencies = torch.from_numpy(model.frequencies.astype(np.float32))
+        self.target_gain = torch.from_numpy(params["ln_f"]["g"])
+        # The block starts as the target's last one.
+        weights = {f"h0/{name}": np.ascontiguousarray(weight)
+                   for name, weight in flatten(params["blocks"][-1])
+                   if isinstance(weight, np.ndarray)}
+        self.w = nn.ParameterDict({name: torch.tensor(weight)
+                                   for name, weight in weights.items()})
+        self.w["ln_token/g"] = torch.ones(n_embd)
+        self.w["ln_state/g"] = torch.ones(n_embd)
+        self.w["fc/w"] = torch.zeros(2 * n_embd, n_embd)
+        self.w["ln_f/g"] = self.target_gain.clone()
+
+    def norm(self, x, name):
+        return rms_norm(x, self.w[f"{name}/g"], self.eps)
+
+    def qkv(self, x):  # [B, T, n_embd] -> 3 x [B, n_head, T, d_head]
+        """Return queries, keys and values, each key and value once per head of its group."""
+        B, T, _ = x.shape
+        heads = (x @ self.w["h0/attn/c_attn/w"]).view(B, T, self.n_head + 2 * self.n_kv, -1)
+        q, k, v = heads.transpose(1, 2).split([self.n_head, self.n_kv, self.n_kv], dim=1)
+        group = self.n_head // self.n_kv
+        angles = torch.arange(T)[:, None] * self.frequencies
+        rotations = torch.polar(torch.ones_like(angles), angles)  # [T, d_head / 2]
+        q, k = (torch.view_as_real(torch.view_as_complex(
+            x.reshape(*x.shape[:-1], -1, 2)) * rotations).flatten(-2) for x in (q, k))
+        return q, k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+
+    def step(self, h, e, past):  # -> [B, T, n_embd]
+        """Return the states predicted at the tokens whose embeddings are e."""
+        x = self.pairs(h, e) @ self.w["fc/w"]
+        heads = attend(*self.qkv(self.norm(x, "h0/ln_1")), past)
+        x = x + heads.transpose(1, 2).flatten(2) @ self.w["h0/attn/c_proj/w"]
+        gate, inner = (self.norm(x, "h0/ln_2") @ self.w["h0/mlp/c_fc/w"]).chunk(2, dim=-1)
+        x = x + (F.silu(gate) * inner) @ self.w["h0/mlp/c_proj/w"]
+        return self.norm(x, "ln_f")
+
+    def pairs(self, h, e):  # -> [B, T, 2 n_embd]
+        return torch.cat([self.norm(e, "ln_token"), self.norm(h, "ln_state")], dim=-1)
+
+    def predicted(self, ids, h, n_steps):  # -> n_steps x [B, T - 2, n_embd]
+        """Return the predictions of every step; row i is the state at token i + 1."""
+        e = self.wte[ids[:, 1:-1]]
+        predictions: list = []
+        past: list = []
+        h = h[:, :-1]
+        for _ in range(n_steps):
+            predictions.append(self.step(h, e, past))
+            # The next step reads predictions: row i gets the state that row i - 1 predicted.
+            h = later(predictions[-1], 1)
+        return predictions
+
+    def loss(self, batch, n_steps, weights, decay=0.8):
+        """Return the mean loss of the steps over the answers; step s has the weight decay**s.
+
+        The distances are those of the distributions among the kept tokens.
+        """
+        ids, h, is_scored = batch
+        aims = h[:, 1:][is_scored]  # [n, n_embd]
+        with torch.no_grad():
+            p_target = F.softmax(aims @ self.unembed.T, dim=-1)
+        total = 0.0
+        for s, states in enumerate(self.predicted(ids, h, n_steps)):
+            states = states[is_scored]
+            log_p = F.log_softmax(states @ self.unembed.T, dim=-1)
+            terms = {"states": F.smooth_l1_loss(states, aims),
+                     **draft_distances(p_target, log_p)}
+            total = total + decay**s * sum(weight * terms[name]
+                                           for name, weight in weights.items())
+        return total / sum(decay**s for s in range(n_steps))
+
+
+@torch.no_grad()
+def start_by_ridge(head, texts):
+    """Set fc to the ridge regression of the next state; the block adds nothing yet.
+
+    The aim of the regression is the state before the gain of the target's last norm.
+    """
+    h = torch.from_numpy(np.concatenate([text["h"] for text in texts[:64]]).astype(np.float32))
+    # With this gain the norm returns about the state before the target's gain.
+    head.w["ln_state/g"].copy_(h.square().mean(-1).sqrt().mean() / head.target_gain)
+    n = len(head.w["fc/w"])
+    xx, xy, n_rows = torch.zeros(n, n), torch.zeros(n, n // 2), 0
+    for text in texts:
+        h = torch.from_numpy(text["h"][:-1].astype(np.float32))
+        x = head.pairs(h[:-1], head.wte[text["ids"][1:-1]])
+        xx += x.T @ x
+        xy += x.T @ (h[1:] / head.target_gain)
+        n_rows += len(x)
+    head.w["fc/w"].copy_(torch.linalg.solve(xx / n_rows + RIDGE * torch.eye(n), xy / n_rows))
+    for name in ("h0/attn/c_proj/w", "h0/mlp/c_proj/w"):
+        head.w[name].zero_()
+
+
+# ---- measuring
+
+@torch.no_grad()
+def measure(head, texts, n_steps=5, K=3):
+    """Return the head's figures on held-out texts.
+
+    `agree`: at temperature 0, how often each guess of a chain is the text's token, given that
+    the guesses before it were. `overlap`: the mean sum of min(p_draft, p_target) of each guess
+    of a chain along texts of temperature 0.7, at this temperature. `tokens_per_pass`: of a
+    chain of K guesses, which is walked along the greedy texts.
+    """
+    agree, overlap = [], []
+    n_tokens = n_passes = 0
+    for text in texts:
+        ids, h, is_scored = padded([text])
+        guesses = [states[is_scored] @ head.unembed.T
+                   for states in head.predicted(ids, h, n_steps)]  # n_steps x [n, N_KEPT]
+        if text["temperature"] == 0:
+            written = ids[0, 2:][is_scored[0]]
+            hits = torch.stack([head.keep[logits.argmax(-1)] == written for logits in guesses])
+            agree.append(hits)
+            tokens, passes = walked(hits.numpy(), K)
+            n_tokens, n_passes = n_tokens + tokens, n_passes + passes
+        else:
+            T = text["temperature"]
+            p = F.softmax(h[:, 1:][is_scored] @ head.wte.T / T, dim=-1)[:, head.keep]
+            overlap.append(torch.stack([
+                torch.minimum(p, F.softmax(logits / T, dim=-1)).sum(-1) for logits in guesses]))
+    figures = {"agree": rounded(agree), "tokens_per_pass": round(n_tokens / n_passes, 3)}
+    return figures | ({"overlap": rounded(overlap)} if overlap else {})
+
+
+def rounded(rows):  # of tensors [n_steps, n]
+    """Return the mean of each step over all texts."""
+    return [round(x, 3) for x in torch.cat(rows, dim=1).float().mean(dim=1).tolist()]
+
+
+def walked(hits, K):
+    """Return tokens and passes of a greedy text; hits[s, i] is whether guess s is token i.
+
+    >>> walked(np.array([[1, 1, 1, 0, 1], [1, 1, 1, 0, 0]], bool), K=2)  # 0 | 1 2 3 | 4
+    (4, 2)
+    """
+    n = hits.shape[1]
+    i, passes = 1, 0  # token 0 comes from the prompt's pass
+    while i < n:
+        accepted = 0
+        while accepted < K and i + accepted < n and hits[accepted, i + accepted]:
+            accepted += 1
+        i += accepted + 1
+        passes += 1
+    return min(i, n) - 1, passes
+
+
+# ---- learning
+
+def orthogonal(g, n_iterations=5):
+    """Return the nearest orthogonal matrix, about: Newton and Schulz's iteration of Muon."""
+    a, b, c = 3.4445, -4.7750, 2.0315  # Jordan et al. (2024)
+    x = g / (g.norm() + 1e-7)  # the first gradient of a matrix may be 0
+    if x.shape[0] > x.shape[1]:
+        return orthogonal(g.T, n_iterations).T
+    for _ in range(n_iterations):
+        xx = x @ x.T
+        x = a * x + (b * xx + c * xx @ xx) @ x
+    return x
+
+
+class Muon(torch.optim.Optimizer):
+    """Step by orthogonal matrices, as torch.optim.Muon, but in float32.
+
+    bfloat16 takes ten times as long on a processor without instructions for it.
+    """
+
+    def __init__(self, matrices, lr, momentum=0.95, weight_decay=0.02):
+        super().__init__(matrices, dict(lr=lr, momentum=momentum, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                average = self.state[p].setdefault("average", torch.zeros_like(p))
+                average.lerp_(p.grad, 1 - group["momentum"])
+                update = orthogonal(p.grad.lerp(average, group["momentum"]))
+                n_in, n_out = p.shape
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(update, alpha=group["lr"] * math.sqrt(max(1, n_out / n_in)))
+
+
+def make_optimizers(head, lr=5e-4, muon_lr=0.007):
+    """Return AdamW for norms and fc, which the ridge regression has set, and Muon."""
+    matrices = [p for name, p in head.w.items() if name.startswith("h0") and p.ndim == 2]
+    others = [p for name, p in head.w.items() if not (name.startswith("h0") and p.ndim == 2)]
+    return [torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
+            Muon(matrices, lr=muon_lr)]
+
+
+def new_head(model, texts, seed=1):
+    """Return a head that ridge regression has started."""
+    torch.manual_seed(seed)
+    head = Head(model, most_frequent(texts, model.n_vocab))
+    start_by_ridge(head, texts)
+    return head
+
+
+def train(head, texts, held_out, path, n_passes, batch=4096, seed=1):
+    """Train until n_passes tokens have been read; resume from the checkpoint `path`.
+
+    The log beside it has the figures of `measure` at every twentieth of the training.
+    """
+    optimizers = make_optimizers(head)
+    peaks = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+    step = trainer.resume(path, head, optimizers) if path.exists() else 0
+    n_read = i = epoch = 0
+    marks = 0
+    saved = time.perf_counter()
+    losses: list = []
+    while n_read < n_passes:
+        for group in batches(texts, batch, np.random.default_rng([seed, epoch])):
+            progress = n_read / n_passes
+            n_read += sum(len(text["ids"]) for text in group)
+            i += 1
+            if i <= step:  # before the interruption
+                marks = int(20 * progress) + 1
+                continue
+            if progress * 20 >= marks:
+                marks += 1
+                trainer.log(path, read=n_read, loss=float(np.mean(losses or [0])), **measure(head, held_out, 3))
+                losses = []
+            losses.append(learn(head, padded(group), optimizers, peaks, progress))
+            if time.perf_counter() - saved > 180:
+                trainer.save(path, head, optimizers, i)
+                saved = time.perf_counter()
+            if n_read >= n_passes:
+                break
+        epoch += 1
+    trainer.save(path, head, optimizers, i)
+
+
+def learn(head, batch, optimizers, peaks, progress):
+    """Take one step of every optimizer; return the loss."""
+    n_steps = min(N_STEPS, 1 + int(4 * progress))  # more steps later: each takes as long
+    loss = head.loss(batch, n_steps, LOSSES[progress >= FIRST])
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+    for optimizer, peak in zip(optimizers, peaks):
+        for group, lr in zip(optimizer.param_groups, peak):
+            group["lr"] = lr * trainer.learning_rate(progress, decay_from=0.4)
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss.item()
+
+
+
+def export(head, folder):
+    """Write heads.safetensors, as variants/shared/eagle_head.py reads it, in float16."""
+    weights = {f"eagle/{name}": weight.detach().numpy().astype(np.float16)
+               for name, weight in head.w.items()}
+    write_arrays(folder / "heads.safetensors",
+                 weights | {"eagle/keep": head.keep.numpy().astype(np.int32)},
+                 {"target": fingerprint(head.wte.numpy())})

@@ -1,0 +1,179 @@
+"""Let the model answer prompts, many at a time, and keep its states: what the head learns from.
+
+A text has a row in one cache. When it ends, the next prompt takes its row. A pass reads one new
+token of every text: the formulas are llama.py's, in which only `attend` knows which rows belong
+to one text.
+"""
+
+import functools
+import json
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from cache import softmax
+from lib.checkpoints.files import atomic
+from models.training.smollm2.prompts import prompts
+
+N_TEXTS = 128  # written at a time; BLAS is fastest for multiples of 64 rows
+LONGEST_PROMPT = 260  # in tokens
+N_NEW = 200  # an answer that is not finished then is cut
+TEMPERATURES = (0.0, 0.7)  # of every other text
+N_SHARD = 96  # texts in a file
+LENGTHS_OF_PASSAGES = (200, 700)  # in characters
+
+
+class Text(NamedTuple):
+    """Hold one answered prompt."""
+
+    kind: str
+    temperature: float
+    n_prompt: int
+    ids: list
+    states: list  # of all tokens, after ln_f: arrays [n, n_embd]
+
+
+class Writer:
+    """Write the answers of N_TEXTS prompts at a time."""
+
+    def __init__(self, tokenizer, model, rng):
+        self.tokenizer = tokenizer
+        self.model = model
+        self.rng = rng
+        n_layer, _, n_kv, _, d_head = model.cache.shape
+        shape = (n_layer, 2, N_TEXTS, n_kv, LONGEST_PROMPT + N_NEW, d_head)
+        self.cache = np.zeros(shape, model.dtype)
+        self.texts = [None] * N_TEXTS
+        self.logits = np.zeros((N_TEXTS, model.n_vocab), model.dtype)
+
+    def begin(self, row, kind, ids, temperature):
+        """Read a prompt into a row of the cache."""
+        states = self.model.hidden(ids, len(ids))
+        self.cache[:, :, row, :, : len(ids)] = self.model.cache[..., : len(ids), :]
+        self.logits[row] = self.model.logits(states[-1:])
+        self.texts[row] = Text(kind, temperature, len(ids), list(ids), [states])
+
+    def write(self):
+        """Append a token to every text, and read it."""
+        tokens = self.logits.argmax(axis=1)
+        temperatures = np.array([text.temperature for text in self.texts], self.logits.dtype)
+        drawn = temperatures > 0
+        tokens[drawn] = draw(self.logits[drawn] / temperatures[drawn, None], self.rng)
+        positions = np.array([len(text.ids) for text in self.texts])
+        for text, token in zip(self.texts, tokens):
+            text.ids.append(int(token))
+        is_seen = np.arange(positions.max() + 1) <= positions[:, None]  # [N_TEXTS, n_seq]
+        mask = np.where(is_seen, 0, -np.inf).astype(self.logits.dtype)
+        attends = [rows_of_texts(layer, positions, mask) for layer in self.cache]
+        states = self.model.forward(tokens, positions, attends)
+        for text, state in zip(self.texts, states):
+            text.states.append(state[None])
+        self.logits = self.model.logits(states)
+
+    def ended(self, row):
+        """Return whether a text has ended or is too long."""
+        text = self.texts[row]
+        return (text.ids[-1] in self.tokenizer.end_tokens
+                or len(text.ids) == text.n_prompt + N_NEW)
+
+
+def draw(logits, rng):  # [n, n_vocab] -> [n]
+    """Return a token drawn from softmax(logits) of each row."""
+    sums = softmax(logits).cumsum(axis=1)
+    thresholds = rng.random((len(sums), 1)).astype(sums.dtype) * sums[:, -1:]
+    return (sums <= thresholds).sum(axis=1)
+
+
+def rows_of_texts(cache, positions, mask):
+    """Return one layer's `attend` for one new token of each text.
+
+    `cache` is [2, n_texts, n_kv, n_columns, d_head], `mask` [n_texts, n_seq].
+    """
+    every_text = np.arange(len(positions))
+    keys, values = cache[:, :, :, : mask.shape[1]]
+
+    def attend(q, k, v):  # [n_head, n_texts, d_head], 2 x [n_kv, n_texts, d_head] -> as q
+        n_head, n_texts, d_head = q.shape
+        keys[every_text, :, positions] = k.transpose(1, 0, 2)
+        values[every_text, :, positions] = v.transpose(1, 0, 2)
+        groups = q.transpose(1, 0, 2).reshape(n_texts, len(k), -1, d_head)
+        scores = groups @ keys.mT / d_head**0.5  # [n_texts, n_kv, group, n_seq]
+        out = softmax(scores + mask[:, None, None]) @ values
+        return out.reshape(n_texts, n_head, d_head).transpose(1, 0, 2)
+
+    return attend
+
+
+def write_texts(tokenizer, model, folder, n_tokens, seed, held_out=False):
+    """Write shards until the answers of this seed have n_tokens tokens; go on after a stop."""
+    done = sorted(folder.glob(f"{seed}-*.npz"))
+    n_written = sum(counts(path) for path in done)
+    passages: list[str] = []
+    stream = prompts([seed, len(done)], passages, held_out)
+    writer = Writer(tokenizer, model, np.random.default_rng([seed, len(done), 1]))
+    finished: list[Text] = []
+    begin, n_before, n_begun = time.perf_counter(), n_written, 0
+    while n_written < n_tokens:
+        for row, text in enumerate(writer.texts):
+            if text and not writer.ended(row):
+                continue
+            if text:
+                finished.append(text)
+                n_written += len(text.ids) - text.n_prompt
+                remember(tokenizer, text, passages)
+            kind, ids = next_prompt(tokenizer, stream)
+            writer.begin(row, kind, ids, TEMPERATURES[n_begun % len(TEMPERATURES)])
+            n_begun += 1
+        writer.write()
+        if len(finished) >= N_SHARD:
+            save(folder / f"{seed}-{len(done):05}.npz", finished)
+            done.append(None)
+            finished = []
+            rate = (n_written - n_before) / (time.perf_counter() - begin)
+            print(json.dumps({"seed": seed, "tokens": n_written, "per_second": round(rate, 1)}),
+                  flush=True)
+
+
+def next_prompt(tokenizer, stream):
+    """Return the kind and the ids of the next prompt that is not too long."""
+    before, after = frame(tokenizer)
+    for kind, prompt in stream:
+        ids = tokenizer.encode(before + prompt + after)
+        if len(ids) <= LONGEST_PROMPT:
+            return kind, ids
+
+
+@functools.cache
+def frame(tokenizer):
+    """Return what the chat template writes before and after a prompt: it takes a process."""
+    return tokenizer.chat_text([{"role": "user", "content": "PROMPT"}]).split("PROMPT")
+
+
+def remember(tokenizer, text, passages):
+    """Add an answer in prose to the passages, its whole paragraphs up to a length."""
+    shortest, longest = LENGTHS_OF_PASSAGES
+    if text.kind not in ("question", "story"):
+        return
+    answer = tokenizer.decode(text.ids[text.n_prompt : -1])
+    passage = answer[:longest].rpartition(".")[0] + "."
+    if len(passage) > shortest:
+        passages.append(passage)
+
+
+def save(path, texts):
+    """Write texts to one file; all ids and states in a row."""
+    with atomic(path) as file:
+        np.savez(file, kinds=[text.kind for text in texts],
+                 temperatures=[text.temperature for text in texts],
+                 n_prompts=[text.n_prompt for text in texts],
+                 lengths=[len(text.ids) for text in texts],
+                 ids=np.concatenate([text.ids for text in texts]).astype(np.uint16),
+                 states=np.concatenate([state for text in texts for state in text.states])
+                 .astype(np.float16))
+
+
+def counts(path):
+    """Return how many tokens the model wrote in a file."""
+    with np.load(path) as arrays:
+        return int((arrays["lengths"] - arrays["n_prompts"]).sum())
