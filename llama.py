@@ -53,6 +53,12 @@ def frequencies(d_head, theta, scaling=None, divisors=1):  # -> [d_head / 2]
     return w * (share + (1 - share) / scaling["factor"])
 
 
+def rotations_of(positions, w, dtype):  # [n_new], [d_head / 2] -> [n_new, d_head / 2]
+    """Return how each position turns each pair. `w` are the frequencies."""
+    angles = positions[:, None] * w
+    return np.exp(1j * angles).astype(np.result_type(dtype, np.complex64))
+
+
 def rotate(x, rotations):  # [n_new, n, d_head], [n_new, d_head / 2] -> [n_new, n, d_head]
     """Turn each pair of neighbouring numbers, as one complex number, by its angle."""
     pairs = x.view(rotations.dtype)  # [n_new, n, d_head / 2]
@@ -83,8 +89,7 @@ def transformer_block(x, ln_1, attn, ln_2, mlp, **context):  # x -> [n_new, n_em
 def forward(ids, positions, attends, params, n_head, w):  # [n_new] -> [n_new, n_embd]
     """Return the last hidden states of the new tokens, after ln_f. `w` are the frequencies."""
     x = params["wte"][ids]
-    angles = positions[:, None] * w  # [n_new, d_head / 2]
-    rotations = np.exp(1j * angles).astype(np.result_type(x.dtype, np.complex64))
+    rotations = rotations_of(positions, w, x.dtype)
     for block, attend in zip(params["blocks"], attends):
         x = transformer_block(x, **block, n_head=n_head, rotations=rotations, attend=attend)
     return rms_norm(x, **params["ln_f"])

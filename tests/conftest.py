@@ -1,7 +1,6 @@
 """Give BLAS one thread, as main.py does; compile all products; read the bundled pair once."""
 
 import os
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -89,14 +88,10 @@ def backend(request):
 
 @pytest.fixture(scope="session")
 def heads(tmp_path_factory):
-    """Return a function: the folder with random heads for a model of these sizes."""
+    """Return a function: a folder with random heads for a target of these weights."""
     from tests.small import write_heads
 
-    @cache
-    def folder_of(n_embd, n_vocab):
-        return write_heads(tmp_path_factory.mktemp("heads"), n_embd, n_vocab=n_vocab)
-
-    return folder_of
+    return lambda params, **keep: write_heads(tmp_path_factory.mktemp("heads"), params, **keep)
 
 
 @pytest.fixture(scope="module")

@@ -219,28 +219,30 @@ def n_rejected(step, x, N, rng):
     return sum(n_levels(result) + 1 - len(result.ids) for result in generate(x, step, N, rng))
 
 
-def write_heads(folder, n_embd, n_heads=3, n_vocab=3):
-    """Write random heads, whose guesses are bad, to a folder; return the folder."""
+def write_heads(folder, params, n_heads=3, keep=None):
+    """Write random heads of a target, whose guesses are bad, to a folder; return the folder."""
     rng = np.random.default_rng(1)
+    n_vocab, n_embd = params["wte"].shape
     w, a = rng.normal(size=(2, n_heads, n_embd, n_embd)) / np.sqrt(n_embd)
     weights = {"medusa/w": w, "medusa/a": a, "medusa/b": rng.normal(size=(n_heads, n_embd)),
                "markov/w1": rng.normal(size=(n_vocab, 2)),
                "markov/w2": rng.normal(size=(2, n_vocab))}
-    eagle = {f"eagle/{name}": weight for name, weight in eagle_weights(n_embd).items()}
+    eagle = {f"eagle/{name}": weight for name, weight in eagle_weights(params).items()}
+    if keep is not None:
+        eagle["eagle/keep"] = np.array(keep, np.int32)
     save_file(weights | eagle, folder / "heads.safetensors")
     return folder
 
 
-def eagle_weights(n_embd, seed=1):
+def eagle_weights(params, seed=1):
     """Return random weights of EAGLE's head by name, large enough that its rows are uneven."""
     rng = np.random.default_rng(seed)
     weights = {}
 
     def take(name, *shape):
-        if name not in ("wte", "wpe"):  # the target's
-            weights[name] = rng.normal(size=shape) / np.sqrt(shape[0] if len(shape) > 1 else 1)
+        weights[name] = rng.normal(size=shape) / np.sqrt(shape[0] if len(shape) > 1 else 1)
 
-    build_head(n_embd, take)
+    build_head(params, take)
     return weights
 
 

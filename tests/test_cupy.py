@@ -71,7 +71,7 @@ def random_models(arrays, folder, temperature):
     *((name, {}) for name in DECODERS), ("tree", {"widths": "auto"}),
     ("eagle", {"widths": "dynamic"})])
 def test_every_decoder_writes_numpys_text(cupy, heads, name, flags):
-    folder = heads(HPARAMS["n_embd"], HPARAMS["n_vocab"])
+    folder = heads(random_models(np, None, 0).target.params)
     for temperature in (0.0,) if DECODERS[name].greedy else (0.0, 1.0):
         texts = []
         for arrays in (np, cupy):

@@ -22,7 +22,7 @@ from speculative import Round, draft_and_verify
 from tests.commands import DEFAULT_CTRL_C, outcome, refusal, until
 from tests.distributions import assert_same_law
 from tests.pages import ROOT, code, file_text
-from tests.small import can_be_exact, forms, models_of, sampling_of
+from tests.small import PARAMS, can_be_exact, forms, models_of, sampling_of
 from variants import DECODERS, build
 from variants.match import match_verify
 
@@ -277,7 +277,7 @@ def test_the_rows_of_steps_show_every_wrong_rule(rule):
 def test_every_exact_decoder_is_exact_as_a_step(name, heads):
     """On the toy whose rows depend on the whole text; a decoder is made anew for each text."""
     steps = []
-    folder = heads(3, 3)
+    folder = heads(PARAMS[3])
 
     def step(x, n_left, rng, draft, target, K):
         if len(x) == 1:

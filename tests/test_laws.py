@@ -25,6 +25,7 @@ from tests.distributions import assert_same_law
 from tests.llamas import llama_params
 from tests.small import (
     COSTS,
+    PARAMS,
     WARM_SETTINGS,
     Logits,
     can_be_exact,
@@ -84,7 +85,7 @@ def new_stepper(heads):
     """Return `stepper` for a pair's name, with heads for the pair's vocabulary."""
     def stepper_of(name, flags, pair, sampling):
         n_vocab = Logits(ALL_PAIRS[pair][1]).n_vocab
-        return stepper(name, flags, ALL_PAIRS[pair], sampling, heads(n_vocab, n_vocab))
+        return stepper(name, flags, ALL_PAIRS[pair], sampling, heads(PARAMS[n_vocab]))
 
     return stepper_of
 
@@ -312,7 +313,7 @@ def test_no_guess_of_a_draft_equal_to_the_target_is_rejected(name, sampling):
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_round_is_one_target_pass_and_only_decoders_with_a_draft_call_it(name, heads):
-    models = models_of(PAIRS["dense"], sampling_of(name), heads(3, 3))
+    models = models_of(PAIRS["dense"], sampling_of(name), heads(PARAMS[3]))
     step = build(name, models, forms(name)[0].equal or {})
     rounds = list(generate([0, 1, 2, 1, 0, 0, 1], step, 20, np.random.default_rng(0)))
     n_extra = "heads" in needs(name)  # heads need a state before the first round
@@ -330,8 +331,7 @@ TINY = {
                 for n_layer in N_LAYERS]}
 TEMPERATURES = [(kind, name, temperature) for kind in TINY for name in DECODERS
                 for temperature in (0.0, 1.0)
-                if (temperature == 0 or not DECODERS[name].greedy)
-                and (kind, name) != (TreeLlama, "eagle")]  # its head is a block of GPT-2
+                if temperature == 0 or not DECODERS[name].greedy]
 
 
 def tiny(kind, sampling, folder):
@@ -342,7 +342,7 @@ def tiny(kind, sampling, folder):
 @pytest.mark.parametrize("kind, name, temperature", TEMPERATURES)
 def test_a_used_cache_gives_the_rows_of_a_fresh_one_in_every_round(kind, name, temperature, heads):
     sampling = dict(temperature=temperature, top_k=7, repetition_penalty=1.2)
-    models = tiny(kind, sampling, heads(12, 13))
+    models = tiny(kind, sampling, heads(TINY[kind][1]))
     step = build(name, models, forms(name)[0].flags)
     x = [1, 2, 3]
     for result in generate(x, step, 21, np.random.default_rng(0)):  # to the end of the context
@@ -375,17 +375,20 @@ def test_a_text_in_a_batch_is_the_text_alone_or_a_tree_is_refused(kind, name):
 THREE = [llama_params(seed, n_vocab=3, n_embd=8, n_head=2, n_kv=1, n_layer=3) for seed in (1, 2)]
 
 
-@pytest.mark.parametrize("name", [name for name in EXACT if name != "eagle"])
-def test_a_llama_of_three_tokens_has_its_distribution_by_every_decoder(name, heads):
-    sampling, folder = sampling_of(name), heads(8, 3)
+@pytest.mark.parametrize("name, i, keep", [
+    *((name, 0, None) for name in EXACT),
+    *(("eagle", i, keep) for i in range(3) for keep in ([0, 2], [1]))], ids=str)
+def test_a_llama_of_three_tokens_has_its_distribution_by_every_decoder(name, i, keep, heads):
+    N = 2 if keep is None else N_NEW  # the head's own guesses begin with the second one
+    sampling, folder = sampling_of(name), heads(THREE[1], keep=keep)
     draft, target = (TreeLlama(params, 2) for params in THREE)
     fresh = lambda ids, n_last=1: target.fresh()(ids, n_last)
-    right = text_law(X, with_sampling(fresh, **sampling), 2)
+    right = text_law(X, with_sampling(fresh, **sampling), N)
 
     def write(rng):
         # The models keep what they have read: each path of the enumeration goes back.
-        step = build(name, Models(draft, target, sampling, folder, COSTS), forms(name)[0].flags)
-        return tuple(complete(X, step, 2, rng))
+        step = build(name, Models(draft, target, sampling, folder, COSTS), forms(name)[i].flags)
+        return tuple(complete(X, step, N, rng))
 
     assert_same_law(law(write), right)
 

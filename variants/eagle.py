@@ -43,7 +43,7 @@ def build(models: Models,
         raise ValueError("--siblings and --total need a tree: choose its --widths")
     # The head reads the states that the target's passes leave in `target`.
     target = States(models.target)
-    head = Head(load_head(models), models.target.n_head, target.states_of)
+    head = Head(load_head(models), models.target, target.states_of)
     models = models._replace(draft=head, target=target)
     if widths == "chain":
         guess = partial(guess_chain, draft=with_tree_sampling(head, **models.sampling))

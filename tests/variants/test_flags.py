@@ -14,7 +14,7 @@ import pytest
 
 from sampling import with_sampling
 from tests.distributions import Scripted
-from tests.small import WARM_SETTINGS, Logits, sampling_of
+from tests.small import PARAMS, WARM_SETTINGS, Logits, sampling_of
 from tests.toys import PAIRS, context_free
 from variants import DECODERS, Costs, Models, build, build_plain
 from variants.blockwise import blockwise_verify
@@ -30,7 +30,7 @@ TEXTS = [[0, 1], [1, 2, 0], [2, 2], [0, 1, 0, 2], [1], [2, 0], [0, 0, 1]]
 
 @pytest.fixture
 def folder(heads):
-    return heads(3, 3)
+    return heads(PARAMS[3])
 
 
 def models(sampling, folder=None, costs=None):

@@ -15,11 +15,13 @@ from speculative import autoregressive_sampling, complete, generate, make_step
 from tests.distributions import assert_same_law
 from tests.reuse import assert_used_is_fresh, some_edits, tokens_read
 from tests.small import SETTINGS, Logits, eagle_weights, tiny_params, write_heads
+from tests.small import PARAMS as PARAMS_OF
 from tests.toys import counted, mapped, one_hot, path_by_path, toy, tree_of
 from variants import Models, build
 from variants.blockwise import blockwise_verify
 from variants.markov import guess_by_chain, load_table
 from variants.medusa import guess_by_heads, is_typical, load_heads, verify_typical
+from variants.shared import heads
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree
 from variants.shared.eagle_head import load_head
@@ -44,7 +46,7 @@ def models(folder, params=PARAMS, **sampling):
 def saved(tmp_path):
     """Return a function that saves heads, with changes, and returns Models that use them."""
     def save(metadata=None, **changes):
-        path = write_heads(tmp_path, n_embd=12, n_vocab=13) / "heads.safetensors"
+        path = write_heads(tmp_path, PARAMS) / "heads.safetensors"
         arrays = {**load_file(path), **changes}
         save_file({name: w for name, w in arrays.items() if w is not None}, path, metadata)
         return models(tmp_path)
@@ -53,7 +55,7 @@ def saved(tmp_path):
 
 def test_a_file_is_read_for_the_target_that_it_names(saved):
     head = load_head(saved({"target": fingerprint(PARAMS["wte"])}))
-    assert np.array_equal(head["fc"]["w"], eagle_weights(12)["fc/w"])
+    assert np.array_equal(head["fc"]["w"], eagle_weights(PARAMS)["fc/w"])
     assert head["wte"] is PARAMS["wte"]
 
 
@@ -73,11 +75,28 @@ def test_a_target_has_one_fingerprint_in_every_precision():
     ("markov", {"markov/w2": np.zeros((3, 13))}, r"shape \(13, 3\), got \(13, 2\)"),
     ("eagle", {"eagle/fc/b": None}, "need eagle/fc/b"),
     ("eagle", {"eagle/h0/ln_1/g": np.zeros(12, int)}, "floating-point numbers"),
-    ("eagle", {"eagle/ln_f/b": np.full(12, np.nan)}, "finite")], ids=str)
+    ("eagle", {"eagle/ln_f/b": np.full(12, np.nan)}, "finite"),
+    *(("eagle", {"eagle/keep": np.array(keep)}, r"ascending ids below n_vocab = 13, got")
+      for keep in ([1, 1], [2, 1], [-1, 2], [3, 13], [1.0, 2.0], [[1, 2]], np.zeros(0, int)))],
+    ids=str)
 def test_heads_that_do_not_fit_are_named(saved, name, changes, message):
     with pytest.raises(ValueError, match=message) as caught:
         build(name, saved(**changes))
     assert "\n" not in str(caught.value) and "heads.safetensors" in str(caught.value)
+
+
+def test_heads_in_models_are_found_by_the_fingerprint(saved, monkeypatch, tmp_path_factory):
+    """A GGUF file has no folder of its own; a folder's own heads come first."""
+    bundled = tmp_path_factory.mktemp("models")
+    monkeypatch.setattr(heads, "MODELS_DIR", bundled)
+    for name, target in (("a", "0" * 64), ("b", fingerprint(PARAMS["wte"]))):
+        (bundled / name).mkdir()
+        file = saved({"target": target}).folder / "heads.safetensors"
+        file.rename(bundled / name / "heads.safetensors")
+    for folder in (None, bundled, bundled / "x.gguf"):
+        assert open_heads(models(folder)).where == bundled / "b" / "heads.safetensors"
+    own = saved().folder
+    assert open_heads(models(own)).where == own / "heads.safetensors"
 
 
 @pytest.mark.parametrize("n_bytes", [0, 7, 100, 4000])
@@ -280,7 +299,7 @@ def test_every_guess_of_a_table_that_is_the_target_is_accepted(sampling):
 
 
 def test_a_loaded_table_is_the_product_of_its_two_parts(tmp_path):
-    file = load_file(write_heads(tmp_path, n_embd=3) / "heads.safetensors")
+    file = load_file(write_heads(tmp_path, PARAMS_OF[3]) / "heads.safetensors")
     follows = load_table(open_heads(Models(None, Logits(toy(3, 0)), {}, tmp_path)), n_vocab=3)
     product = file["markov/w1"] @ file["markov/w2"]
     assert np.allclose([follows(token) for token in range(3)], product)

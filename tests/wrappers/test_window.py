@@ -82,7 +82,7 @@ def greedy_in_windows(target, x, n_ctx, N):
 @pytest.mark.parametrize("n_prompt", [1, 30])
 def test_every_exact_decoder_writes_the_greedy_text_of_the_window(decoder, n_prompt, heads):
     x = np.random.default_rng(0).integers(0, 40, n_prompt).tolist()
-    models = Models(model(10, n_ctx=10), model(0), GREEDY, heads(12, 40), COSTS)
+    models = Models(model(10, n_ctx=10), model(0), GREEDY, heads(model(0).params), COSTS)
     step = windowed(build(decoder, models, forms(decoder)[0].flags), n_prompt, 10)
     got = complete(x, step, 24, np.random.default_rng(0))
     assert got == greedy_in_windows(model(0), x, 10, 24)

@@ -1,14 +1,17 @@
 """Run the head of EAGLE, Li et al. (2024a): one block that continues the target's states.
 
-Adds to gpt2.py: a transformer that reads pairs, each a state and the token drawn from it.
+Adds to gpt2.py and llama.py: a transformer that reads pairs, each a state and the token drawn
+from it.
 
     f_i        the target's state at token i: the last hidden state, after ln_f
-    e_i        the embedding of token i, which in GPT-2 includes its position: wte[x_i] + wpe[i]
+    e_i        the embedding of token i: wte[x_i], in GPT-2 with its position, + wpe[i]
     pair i     (f_i, e_(i + 1)): a state and the token that came NEXT
     z_i        fc [ln_token(e_(i + 1)); ln_state(f_i)]: pair i as the input of the block
     f_(i + 1)  is predicted from the pairs so far, as ln_f(block(z_0 .. z_i)). The target's
                unembedding turns f_(i + 1) into the distribution of token i + 2
     predicted  the head's states, at the end of x and at every node of a tree
+    keep       the tokens that the head can guess, if not all: the most frequent ones. Fewer rows
+               of the unembedding take less time. Zhao et al. (2025), "FR-Spec"
 
 The text x_0 x_1 x_2 x_3 gives three pairs. A guess is a further pair: the state at its parent,
 and the guessed token.
@@ -25,33 +28,35 @@ computed again, from the target's own state.
 
 import numpy as np
 
-from cache import cached, linear, to_host, unembed, widened
-from gpt2 import layer_norm, transformer_block
-from lib.checkpoints.weights import build_params, linear_weights, norm_weights
+import gpt2
+import llama
+from cache import cached, linear, widened
 from lib.prefix import common_prefix
 from variants.shared.branches import row_after, tree_mask
-from variants.shared.heads import open_heads
+from variants.shared.heads import open_heads, read_keep
+
+# The logit of a token that the head cannot guess. It is finite, because the mask of a pattern
+# may leave no other token; otherwise the token's probability is 0.
+NEVER = np.finfo(np.float32).min
 
 
 class Head:
     """Hold the head, a tree model of logits; as in GPT2, no answer depends on its cache.
 
-    `params` is the tree of weights of a GPT-2 of one block, with the target's wte and wpe, and
-    with ln_token, ln_state and fc. `states_of(ids, n_last)` returns the target's states at the
-    last tokens.
+    `weights` is what load_head returns for the model `target`. `states_of(ids, n_last)` returns
+    the target's states at the last tokens.
     """
 
-    def __init__(self, params, n_head, states_of):
-        self.params = params
-        self.n_head = n_head
+    def __init__(self, weights, target, states_of):
+        self.weights = weights
+        # The head's block is a model of one block, whose cache gets the pairs.
+        self.model = target.with_params(weights)
         self.states_of = states_of
-        wte = params["wte"]
-        n_ctx, n_embd = params["wpe"].shape
-        self.cache = np.zeros((2, n_head, n_ctx, n_embd // n_head), wte.dtype, like=wte)
+        self.cache = self.model.cache[0]
         self.ids = []  # the text whose pairs are in the cache, pair i in column i
         self.tree = None  # the tree that follows the text
         # Row 0 is the state at the end of the text, row 1 + i the state at node i.
-        self.predicted = np.empty((0, n_embd))
+        self.predicted = np.empty((0, weights["wte"].shape[1]))
 
     def __call__(self, branches, n_last):  # -> [n_last, n_vocab]
         """Return the logits after the last nodes. The tree may grow between calls."""
@@ -61,7 +66,17 @@ class Head:
             self.tree = tree
         while len(self.predicted) < 1 + len(tree):  # some nodes are unread
             self.predicted = np.concatenate([self.predicted, self.read_nodes(tree)])
-        return to_host(unembed(self.predicted[-n_last:], self.params))
+        return self.logits(self.predicted[-n_last:])
+
+    def logits(self, states):  # [n, n_embd] -> [n, n_vocab]
+        """Return the logits of predicted states, NEVER outside `keep`."""
+        logits = self.model.logits(states)
+        keep = self.weights["keep"]
+        if keep is None:
+            return logits
+        of_all = np.full((len(states), len(self.weights["wte"])), NEVER, logits.dtype)
+        of_all[:, keep] = logits
+        return of_all
 
     def read(self, x):  # -> [1, n_embd]
         """Return the state predicted at the end of x, from the target's states before it."""
@@ -115,49 +130,65 @@ class Head:
         #     depth d, this is pair n_past + d - 1.
         # (c) The token of pair i is token i + 1, so this pair's token has position n_past + d.
         depths = sees.sum(axis=1)
-        x = self.block_input(states, tokens, n_past + depths)
+        positions = np.asarray(n_past + depths, like=self.cache)
         mask = tree_mask(sees, n_past, like=self.cache)
         first_new = n_columns - n_new  # the new pairs are the last columns
         attend = cached(self.cache, first_new, mask)
-        [block] = self.params["blocks"]
-        x = transformer_block(x, **block, n_head=self.n_head, attend=attend)
-        return layer_norm(x, **self.params["ln_f"])
+        return self.run(states, np.asarray(tokens, like=self.cache), positions, attend)
 
-    def block_input(self, states, tokens, positions):  # -> [n_new, n_embd]
-        """Return z = fc [ln_token(e); ln_state(f)] of each pair."""
-        params = self.params
-        tokens = np.asarray(tokens, like=self.cache)
-        positions = np.asarray(positions, like=self.cache)
-        e = params["wte"][tokens] + params["wpe"][positions]
-        pairs = [layer_norm(e, **params["ln_token"]), layer_norm(states, **params["ln_state"])]
-        return linear(np.concatenate(pairs, axis=1), **params["fc"])
+    def run(self, states, tokens, positions, attend):  # -> [n_new, n_embd]
+        """Return ln_f(block(z)) of each pair, with z = fc [ln_token(e); ln_state(f)]."""
+        weights = self.weights
+        [block] = weights["blocks"]
+        context = {"n_head": self.model.n_head, "attend": attend}
+        e = weights["wte"][tokens]
+        if isinstance(self.model, llama.Llama):
+            norm = llama.rms_norm
+            transformer_block = llama.transformer_block
+            context["rotations"] = llama.rotations_of(positions, self.model.frequencies, e.dtype)
+        else:
+            norm = gpt2.layer_norm
+            transformer_block = gpt2.transformer_block
+            e = e + weights["wpe"][positions]
+        pairs = [norm(e, **weights["ln_token"]), norm(states, **weights["ln_state"])]
+        z = linear(np.concatenate(pairs, axis=1), **weights["fc"])
+        return norm(transformer_block(z, **block, **context), **weights["ln_f"])
 
 
-def build_head(n_embd, weight):
-    """Return the head's weights: a GPT-2 of one block, the two norms of the input, and fc.
+def build_head(params, weight):
+    """Return the head's weights without `keep`: the target's tree, with one block and fc.
 
-    `weight(name, *shape)` returns one array.
+    Each array of the block and of the norms has the shape of the target's own. `weight(name,
+    *shape)` returns one array; the other numbers, such as a norm's eps, are the target's.
     """
-    # wte and wpe are the target's: the head adds no rows to them, so n_vocab and n_ctx are 0.
-    one_block = build_params(dict(n_vocab=0, n_ctx=0, n_embd=n_embd, n_layer=1), weight)
-    return {**one_block,
-            "ln_token": norm_weights(weight, "ln_token", n_embd),
-            "ln_state": norm_weights(weight, "ln_state", n_embd),
-            "fc": linear_weights(weight, "fc", 2 * n_embd, n_embd)}
+    def alike(tree, name):
+        if isinstance(tree, dict):
+            return {key: alike(value, f"{name}/{key}") for key, value in tree.items()}
+        return weight(name, *tree.shape) if hasattr(tree, "shape") else tree
+
+    first_block = params["blocks"][0]
+    norms = {name: alike(params["ln_f"], name) for name in ("ln_token", "ln_state", "ln_f")}
+    n_embd = params["wte"].shape[1]
+    fc = {"w": weight("fc/w", 2 * n_embd, n_embd)}
+    if "b" in first_block["mlp"]["c_proj"]:  # a Llama's linear maps have no biases
+        fc["b"] = weight("fc/b", n_embd)
+    return {**params, **norms, "blocks": [alike(first_block, "h0")], "fc": fc}
 
 
 def load_head(models):
-    """Return the weights of the target's own head, and the target's tables."""
+    """Return the weights of the target's own head, with the target's tables."""
     params = models.target.params
-    stored_weight = open_heads(models)
+    stored = open_heads(models)
 
     def weight(name, *shape):
-        if name in ("wte", "wpe"):  # the file has no tables: the head uses the target's
-            return params[name]
-        array = stored_weight(f"eagle/{name}", *shape)
         # In memory each output's weights lie side by side, as lib/backend/products.py needs
         # them.
+        array = stored(f"eagle/{name}", *shape)
         return np.asarray(array, order="F", like=array)
 
-    n_embd = params["wpe"].shape[1]
-    return build_head(n_embd, weight)
+    head = build_head(params, weight)
+    keep = head["keep"] = read_keep(stored.where, len(params["wte"]))
+    if keep is not None:
+        unembedding = params.get("lm_head", params["wte"])
+        head["lm_head"] = unembedding[np.asarray(keep, like=unembedding)]
+    return head

@@ -4,9 +4,14 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+from safetensors import safe_open
 
 from cache import to_host
-from lib.checkpoints.weights import checked_array, open_arrays
+from lib.checkpoints.weights import Weights, open_arrays
+
+NAME = "heads.safetensors"
+MODELS_DIR = Path(__file__).parents[2] / "models"
+KEEP = "eagle/keep"
 
 
 def fingerprint(wte):
@@ -15,37 +20,56 @@ def fingerprint(wte):
     return hashlib.sha256(to_host(wte).astype(np.float16).tobytes()).hexdigest()
 
 
+def find_heads(folder, this_target):
+    """Return the path of a target's heads: its folder's file, or the file in models/ for it.
+
+    ValueError if there is none, or the folder's file is for a different target.
+    """
+    own = Path(folder) / NAME if folder else None
+    paths = [own] if own and own.exists() else sorted(MODELS_DIR.glob(f"*/{NAME}"))
+    for path in paths:
+        _, metadata = open_arrays(path)
+        trained_for = metadata.get("target", this_target)  # a file without the entry is accepted
+        if trained_for == this_target:
+            return path
+        if path is own:
+            raise ValueError(f"the heads in {path} were not trained for this target: their "
+                             f"target's fingerprint is {trained_for[:8]!r}, this target's "
+                             f"{this_target[:8]!r}")
+    raise ValueError(f"there are no heads for this target: no file {own}, and no file in "
+                     f"{MODELS_DIR} was trained for it (models/training trains heads)")
+
+
 def open_heads(models):
-    """Return `weight(name, *shape)`, which reads an array of the target's heads.
+    """Return `weight(name, *shape)`, which reads an array of the target's heads: a Weights.
 
     `weight(name)`, without a shape, accepts every shape.
 
     ValueError if the file is absent, broken or for a different target, or if an array is
     absent, has a different shape or a number that is not finite.
     """
-    path = None
-    if models.folder:
-        path = Path(models.folder) / "heads.safetensors"
-    if path is None or not path.exists():
-        raise ValueError(f"there are no heads for this target: no file {path} (tales-large has "
-                         "heads; models/training trains them)")
     wte = models.target.params["wte"]
-    stored, metadata = open_arrays(path)
-    this_target = fingerprint(wte)
-    trained_for = metadata.get("target", this_target)  # a file without the entry is accepted
-    if trained_for != this_target:
-        raise ValueError(f"the heads in {path} were not trained for this target: their "
-                         f"target's fingerprint is {trained_for[:8]!r}, this target's "
-                         f"{this_target[:8]!r}")
+    path = find_heads(models.folder, fingerprint(wte))
 
-    def weight(name, *shape):
-        array = np.array(checked_array(stored, name, path, *shape))
+    def change(name, array):
         if min(array.shape, default=0) < 1:  # no axis, or an axis of length 0
             raise ValueError(f"need {name} in {path} with a row for each head, got shape "
                              f"{array.shape}")
-        if not np.isfinite(array).all():
-            raise ValueError(f"need finite weights in {path}, got NaN or inf in {name}")
         # In the target's precision, and on its device.
-        return np.asarray(array, wte.dtype, like=wte)
+        return np.asarray(np.array(array), wte.dtype, like=wte)
 
-    return weight
+    return Weights(open_arrays(path)[0], path, change)
+
+
+def read_keep(path, n_vocab):
+    """Return the tokens that EAGLE's head can guess, [m] of ids, or None if it can guess all."""
+    with safe_open(path, framework="numpy") as file:
+        if KEEP not in file.keys():
+            return None
+        keep = file.get_tensor(KEEP)
+    are_ids = keep.dtype.kind == "i" and keep.ndim == 1 and keep.size > 0
+    # The ids ascend, so the first one is the smallest and the last one the largest.
+    if not (are_ids and (np.diff(keep) > 0).all() and 0 <= keep[0] and keep[-1] < n_vocab):
+        raise ValueError(f"need {KEEP} in {path} to be ascending ids below n_vocab = {n_vocab}, "
+                         f"got {keep.dtype} of shape {keep.shape}: {str(keep)[:80]}")
+    return keep
