@@ -58,7 +58,7 @@ def quick_reader(library):
 
     class Reader(library.GGUFReader):
         def _get_field_parts(self, start, kind):
-            """Return the length in bytes, the parts, which of them are values, and the kinds."""
+            """Return the length in bytes, the parts, which ones are values, and the kinds."""
             if kind != kinds.ARRAY or self.byte_order != "I":  # not the processor's order
                 return super()._get_field_parts(start, kind)
             parts = [self._get(start, np.uint32), self._get(start + 4, np.uint64)]
