@@ -15,12 +15,6 @@ A call has B rounds, one per row of its arrays, with K guesses each. Tokens are 
     uniforms   [B, K + 1]        independent uniform numbers in [0, 1)
     tokens     [B, K + 1]        the accepted guesses and one more token, then -1
 
-A verifier may return its tokens in two more forms:
-
-    a list of B lists            the tokens of each round, without -1
-    (tokens, n_accepted)         n_accepted is [B]; of a row only the first n_accepted + 1
-                                 tokens are read
-
 The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
 With `padding=True` some rounds have fewer guesses. The missing guesses are then -1, and the
 rows of p_draft and p_target that belong to them are zeros.
@@ -35,6 +29,8 @@ p_draft, p is p_target and u is uniforms:
     # the verifier is given a bonus token, which your function `draw` makes from the last row
     # and u[:, -1]. u[:, -1] may decide a residual token too: a round has only one of both
     check(lambda g, q, p, u: verify(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1])))
+    # the verifier returns (tokens, n_accepted), of which your function `cut` makes tokens
+    check(lambda g, q, p, u: cut(*verify(g, q, p, u)))
 
 How it works
  1. A toy is a small draft and a small target. The verifier is called with every path of K
@@ -227,13 +223,6 @@ NOT_KNOWN = ("not known: the distance is so small that it may come from interval
 ROUNDS_ALONE = ("rounds are judged one by one: random numbers that repeat in later rounds or "
                 "requests are not seen")
 
-# {form of a verifier's result: what the report says of it}
-READ_FORMS = {
-    "array": "",
-    "tuple": "; read as (tokens, n_accepted), padding not judged",
-    "lists": "; read as lists of tokens",
-}
-
 
 class Refused(Exception):
     """State in one sentence why a verifier cannot be checked, and for which row of a call."""
@@ -353,8 +342,6 @@ class Cases:
         self.asarray = asarray
         self.padding = padding
         self.has_known_figures = rows is None and (K, V) == (3, 3) and not padding
-        # the form of the verifier's results, a key of READ_FORMS
-        self.form = None
         self.n_answered = 0  # rows of all earlier calls, for the place of a refusal
         self.make_cases(draft)
 
@@ -400,28 +387,10 @@ class Cases:
         uniforms = uniforms.astype(self.dtype)
         arrays = guesses, self.p_draft[case], self.p_target[case], uniforms
         result = verify(*map(self.asarray, arrays))
-        tokens = self.read(result, len(case))
+        tokens = array_of(result, len(case), self.K)
         self.check_tokens(tokens, guesses, uniforms)
         self.n_answered += len(case)
         return tokens
-
-    def read(self, result, B):
-        """Return the tokens of a result in any form, then -1. [B, K + 1]"""
-        kinds = {"tuple": tuple, "lists": list, "array": object}  # an array is anything else
-        form = next(form for form, kind in kinds.items() if isinstance(result, kind))
-        if self.form not in (None, form):
-            raise Refused(f"need results of one form, got {form} after {self.form}")
-        self.form = form
-        if form != "tuple":
-            return array_of(result, B, self.K)
-        if len(result) != 2:
-            raise Refused(f"need tokens or (tokens, n_accepted), got a tuple of {len(result)}")
-        tokens = array_of(result[0], B, self.K)
-        n_accepted = on_host(result[1])
-        if n_accepted.shape != (B,) or n_accepted.dtype.kind not in "iu":
-            raise Refused(f"need n_accepted of shape [B] = {[B]}, whole numbers, "
-                          f"got {n_accepted.dtype} of shape {[*n_accepted.shape]}")
-        return tokens_before_padding(tokens, n_accepted)
 
     def check_tokens(self, tokens, guesses, uniforms):
         """Raise Refused unless each row has 1 .. k + 1 tokens for k guesses, then -1."""
@@ -447,59 +416,19 @@ class Cases:
         raise Refused(reason, row)
 
 
-# ---- the forms of what a verifier returns
-
-def on_host(numbers):
-    """Return numbers of any library as an array of NumPy."""
-    for method in ("detach", "cpu", "get"):  # PyTorch has the first two, CuPy has `get`
-        if hasattr(numbers, method) and not isinstance(numbers, dict):
-            numbers = getattr(numbers, method)()
-    try:
-        return np.asarray(numbers)
-    except ValueError:
-        raise Refused("need whole numbers as tokens, got lists") from None
-
-
 def array_of(tokens, B, K):
-    """Return an array or lists of tokens as an array; raise Refused unless it is [B, K + 1]."""
-    if isinstance(tokens, list):
-        return array_of_lists(tokens, B, K)
-    tokens = on_host(tokens)
+    """Return tokens of any library as NumPy's; raise Refused unless they are [B, K + 1]."""
+    for method in ("detach", "cpu", "get"):  # PyTorch has the first two, CuPy has `get`
+        if hasattr(tokens, method) and not isinstance(tokens, dict):
+            tokens = getattr(tokens, method)()
+    try:
+        tokens = np.asarray(tokens)
+    except ValueError:
+        raise Refused(f"need one array of tokens, got a {type(tokens).__name__}") from None
     if tokens.shape != (B, K + 1) or tokens.dtype.kind != "i":
         raise Refused(f"need signed integers of shape [B, K + 1] = {[B, K + 1]}, "
                       f"got {tokens.dtype} of shape {[*tokens.shape]}")
     return tokens.astype(np.int64)
-
-
-def array_of_lists(lists, B, K):
-    """Return one list of tokens per row as an array, each filled up with -1. [B, K + 1]"""
-    if len(lists) != B:
-        raise Refused(f"need {B} lists of tokens, one for each row, got {len(lists)}")
-    tokens = np.full((B, K + 1), -1)
-    for row, one_list in enumerate(lists):
-        numbers = on_host(one_list)
-        # an empty list becomes an array of floats; check_tokens refuses it later
-        is_whole = numbers.dtype.kind == "i" or numbers.size == 0
-        if numbers.ndim != 1 or numbers.size > K + 1 or not is_whole:
-            raise Refused(f"need a list of 1 to {K + 1} whole numbers for each row, "
-                          f"got {numbers.tolist()}", row)
-        tokens[row, : len(numbers)] = numbers
-    return tokens
-
-
-def tokens_before_padding(tokens, n_accepted):
-    """Return the n_accepted guesses and the token after them, then -1. [B, K + 1]"""
-    K = tokens.shape[1] - 1
-    is_read = np.arange(K + 1) <= n_accepted[:, None]
-    is_wrong_number = (n_accepted < 0) | (n_accepted > K)
-    has_no_token = (is_read & (tokens < 0)).any(axis=1)
-    is_wrong = is_wrong_number | has_no_token
-    if is_wrong.any():
-        row = int(is_wrong.argmax())  # the first wrong row
-        raise Refused(f"need n_accepted of 0 .. {K}, the number of accepted guesses, and one "
-                      f"token more than that, got {n_accepted[row]} with "
-                      f"{tokens[row].tolist()}", row)
-    return np.where(is_read, tokens, -1)
 
 
 # ---- boxes of uniforms with a constant answer
@@ -849,7 +778,7 @@ def report_on(cases, differ, method, written, is_enumerated):
     padding = "" if cases.padding else "no padding, "
     summary = (f"total variation {distance:.2g} from the target's distribution, "
                f"{per_round:.4g} tokens per round (K = {cases.K}, V = {cases.V}, "
-               f"{padding}{method}{READ_FORMS[cases.form]})")
+               f"{padding}{method})")
 
     difference = first_different_length(cases, came, should, differ)
     if difference is None:

@@ -1,6 +1,7 @@
 """Give BLAS one thread, as main.py does; compile all products; read the bundled pair once."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,12 @@ def backend(request):
     products.set_backend(request.param)
     yield request.param
     products.set_backend("numba")
+
+
+@pytest.fixture
+def own_path(monkeypatch):
+    """Give a test its own sys.path, which a file's imports change."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 @pytest.fixture(scope="session")

@@ -1,235 +1,41 @@
 """Make verifiers with one wrong line.
 
-    RIGHT      the lines of the verifier, a ratio test over arrays as exact/oracle.py calls it
-    FAULTS     {line: what is written instead}, by hand
+    tests/data/faults.txt    the lines of the right verifier, and what is written instead, by hand
     ROUNDED    ways to round; each is tried on every line of NUMBERS
     SAMPLED    ways to sample; each is tried on every row of ROWS
     SWAPS      {piece of a line: other pieces}, tried at each occurrence in each line
-
-`mutants()` returns {"line -> other line": verifier}. Most of these verifiers are wrong. Some
-are right (for example `<=` instead of `<`), and some are right with one guess only.
-tests/test_faults.py lists the right ones, and checks the list on random rows.
 """
 
+from collections.abc import Callable
 from types import CodeType
+from typing import NamedTuple
 
 import numpy as np
 
 from exact.rules.batched import entry_per_round
 from exact.rules.guesses import bfloat16
 from exact.rules.verifiers import at, best_of
+from tests.pages import file_text
 
-RIGHT = """\
-B, K = guesses.shape
-each = np.arange(B)
-rows = p_target[:, :K]
-p = at(rows, guesses)
-q = at(p_draft, guesses)
-ratio = p / q
-tests = uniforms[:, :K]
-accepted = tests < ratio
-n = accepted.cumprod(axis=1).sum(axis=1)
-drafts = np.concatenate([p_draft, np.zeros_like(p_target[:, :1])], axis=1)
-target_row = p_target[each, n]
-draft_row = drafts[each, n]
-weights = np.maximum(target_row - draft_row, 0)
-cumulative = weights.cumsum(axis=-1)
-bounds = cumulative / cumulative[:, -1:]
-u = uniforms[:, K]
-token = (u[:, None] >= bounds).sum(axis=-1)
-tokens = np.concatenate([guesses, guesses[:, :1]], axis=1)
-tokens[np.arange(K + 1) > n[:, None]] = -1
-tokens[each, n] = token
-""".splitlines()
+MARKS = "-*!1="  # of a fault; the head of the file explains them
 
-# a fault may use np, the names that the lines define, and the functions of `names` below
-FAULTS = {
-    "rows = p_target[:, :K]": [
-        "rows = np.roll(p_target[:, :K], 1, axis=1)",
-        "rows = p_target[:, [0] * K]",
-        "rows = p_target[:, [K - 1] * K]",
-        "rows = p_target[:, ::-1][:, :K]",
-        "rows = p_target[:, np.minimum(np.arange(K) + 1, K - 1)]",
-        "rows = p_target[:, np.maximum(np.arange(K) - 1, 0)]",
-    ],
-    "p = at(rows, guesses)": [
-        "p = at(rows, np.roll(guesses, 1, axis=1))",
-        "p = at(rows, np.roll(guesses, -1, axis=1))",
-        "p = at(rows, guesses[:, :1].repeat(K, axis=1))",
-        "p = at(rows, (guesses + 1) % rows.shape[-1])",
-        "p = rows.max(axis=-1)",
-        "p = at(rows, guesses) + 1e-3",
-        "p = np.maximum(at(rows, guesses), 1e-3)",
-        "p = np.where(at(rows, guesses) > 0, at(rows, guesses), 1)",
-        "p = np.where(at(rows, guesses) < 0.05, 0, at(rows, guesses))",
-        "p = at(rows, guesses) ** 1.01",
-    ],
-    "q = at(p_draft, guesses)": [
-        "q = at(np.roll(p_draft, 1, axis=1), guesses)",
-        "q = at(np.roll(p_draft, -1, axis=1), guesses)",
-        "q = at(p_draft[:, :1].repeat(K, axis=1), guesses)",
-        "q = at(p_draft[:, -1:].repeat(K, axis=1), guesses)",
-        "q = at(p_draft, np.roll(guesses, 1, axis=1))",
-        "q = p_draft.max(axis=-1)",
-        "q = at(rows, guesses)",
-        "q = np.ones_like(p)",
-        "q = at(p_draft, guesses) + 1e-3",
-        "q = at(p_draft, guesses) + 1e-5",
-        "q = np.maximum(at(p_draft, guesses), 0.1)",
-        "q = np.maximum(at(p_draft, guesses), 0.05)",
-    ],
-    "ratio = p / q": [
-        "ratio = (p / q).clip(0.01)",
-        "ratio = (p / q).clip(0.05)",
-        "ratio = (p / q).clip(max=0.99)",
-        # log p is minus infinity for p = 0. The first line then makes the ratio 1, and the
-        # second line replaces p by 0.001
-        "ratio = np.exp(np.nan_to_num(np.log(p) - np.log(q), neginf=0))",
-        "ratio = np.exp(np.nan_to_num(np.log(p), neginf=np.log(1e-3)) - np.log(q))",
-        "ratio = np.where(p == 0, 1, p / q)",
-        "ratio = np.where(p == q, 0, p / q)",
-        "ratio = np.where(p == q, 0.5, p / q)",
-        "ratio = np.where(p > 0.9, 1, p / q)",
-        "ratio = np.where(q == 1, 1, p / q)",
-        "ratio = np.where(q > 0.65, p, p / q)",
-        "ratio = np.where(p / q > 0.9, 1, p / q)",
-        "ratio = np.where(p / q < 0.1, 0, p / q)",
-        "ratio = (p / q) ** 2",
-        "ratio = np.sqrt(p / q)",
-        "ratio = p / (p + q)",
-        "ratio = 1 - np.abs(p - q)",
-        "ratio = p / q.max(axis=1, keepdims=True)",
-        "ratio = (p / q).cumprod(axis=1)",
-        "ratio = np.minimum.accumulate(p / q, axis=1)",
-        "ratio = np.where(np.arange(K) == K - 1, p, p / q)",
-        "ratio = np.where(np.arange(K) == 0, 1, p / q)",
-        "ratio = np.minimum(p / q, 1)",
-        "ratio = np.where(p >= q, 1, p / q)",
-    ],
-    "tests = uniforms[:, :K]": [
-        "tests = uniforms[:, :1].repeat(K, axis=1)",
-        "tests = uniforms[:, [K, *range(1, K)]]",
-        "tests = uniforms[:, [*range(K - 1), 0]]",
-        "tests = uniforms[:, [0, *range(K - 1)]]",
-        "tests = uniforms[:, :K][:, ::-1]",
-        "tests = 1 - uniforms[:, :K]",
-        "tests = uniforms[:, :K].cumprod(axis=1)",
-        "tests = np.maximum(uniforms[:, :K], 1e-3)",
-        "tests = uniforms[:1, :K].repeat(B, axis=0)",
-    ],
-    "accepted = tests < ratio": [
-        "accepted = tests * q < p",
-        "accepted = ratio >= 0.5",
-        "accepted = ratio >= 1",
-        "accepted = (tests < ratio) | (p > 0.9)",
-        "accepted = (tests < ratio) & (p > 0.05)",
-        "accepted = (tests < ratio) & (p > 0)",
-        "accepted = (tests < ratio) | (guesses == rows.argmax(axis=-1))",
-        # a rare fault: a guess unlike the first guess is also rejected by a uniform up to 0.001
-        "accepted = (tests < ratio) & ((guesses == guesses[:, :1]) | (tests > 0.001))",
-    ],
-    "n = accepted.cumprod(axis=1).sum(axis=1)": [
-        "n = accepted.sum(axis=1)",
-        "n = np.where(accepted.all(axis=1), K, 0)",
-        "n = accepted.argmin(axis=1)",
-        "n = (accepted.cumprod(axis=1).sum(axis=1) // K) * K",
-        "n = np.minimum(accepted.cumprod(axis=1).sum(axis=1), K - 1)",
-        "n = accepted.cumprod(axis=1).sum(axis=1) * (B > 1)",
-        "n = accepted.cumprod(axis=1).squeeze().sum(axis=-1)",
-        # `or` from right to left marks the guesses up to the last accepted guess. They are m
-        # guesses: the first line has n = K - m, and the second line n = m
-        "n = K - np.logical_or.accumulate(accepted[:, ::-1], axis=1)[:, ::-1].sum(axis=1)",
-        "n = np.logical_or.accumulate(accepted[:, ::-1], axis=1).sum(axis=1)",
-    ],
-    "drafts = np.concatenate([p_draft, np.zeros_like(p_target[:, :1])], axis=1)": [
-        "drafts = np.concatenate([p_draft, p_draft[:, -1:]], axis=1)",
-        "drafts = np.concatenate([p_draft[:, 1:], np.zeros_like(p_target[:, :2])], axis=1)",
-        "drafts = np.concatenate([np.zeros_like(p_target[:, :1]), p_draft], axis=1)",
-        "drafts = np.concatenate([p_draft, p_target[:, K:]], axis=1)",
-    ],
-    "target_row = p_target[each, n]": [
-        "target_row = p_target[each, np.minimum(n + 1, K)]",
-        "target_row = p_target[each, np.minimum(n, K - 1)]",
-        "target_row = p_target[each, np.maximum(n - 1, 0)]",
-        "target_row = p_target[:, 0]",
-        "target_row = p_target[:, K]",
-        "target_row = p_target[each, n][::-1]",
-    ],
-    "draft_row = drafts[each, n]": [
-        "draft_row = drafts[each, np.minimum(n + 1, K)]",
-        "draft_row = drafts[each, np.maximum(n - 1, 0)]",
-        "draft_row = drafts[each, np.minimum(n, K - 1)]",
-        "draft_row = drafts[:, 0]",
-        "draft_row = drafts[:, K - 1]",
-        "draft_row = drafts[:, K - 1] * (n < K)[:, None]",
-        "draft_row = drafts[:, 0] * (n < K)[:, None]",
-        "draft_row = 0 * drafts[each, n]",
-        "draft_row = drafts[each, n] * (n > 0)[:, None]",
-        "draft_row = drafts[each, n] * (n == 0)[:, None]",
-    ],
-    "weights = np.maximum(target_row - draft_row, 0)": [
-        "weights = target_row - draft_row",
-        "weights = abs(target_row - draft_row)",
-        "weights = np.maximum(target_row - draft_row, 0.01)",
-        "weights = np.maximum(target_row - draft_row, 0) + 1e-4",
-        "weights = np.maximum(target_row - draft_row, 0) ** 2",
-        "weights = np.maximum(target_row - draft_row, 0) / np.maximum(target_row, 1e-9)",
-        "weights = np.maximum(target_row - draft_row, 0) / np.maximum(draft_row, 1e-9)",
-        "weights = 1.0 * (target_row > draft_row)",
-        "weights = 1.0 * (target_row >= draft_row)",
-        "weights = target_row * (target_row > draft_row)",
-        "weights = target_row * (target_row >= draft_row)",
-        "weights = np.maximum(target_row - draft_row, 0) * (target_row > 0.05)",
-        "weights = np.maximum(target_row / np.maximum(draft_row, 1e-9) - 1, 0)",
-        "weights = np.maximum(target_row - one_hot_of(tokens_at(guesses, n), target_row), 0)",
-        "weights = target_row * (1 - one_hot_of(tokens_at(guesses, n), target_row))",
-        "weights = best_of(np.maximum(target_row - draft_row, 0))",
-        # a string in two pieces: one fault
-        "weights = np.where((n == 0)[:, None], best_of(np.maximum(target_row - draft_row, 0)), "
-        "np.maximum(target_row - draft_row, 0))",
-        "weights = target_row * ((target_row > draft_row) | (n == K)[:, None])",
-        "weights = unless_small(np.maximum(target_row - draft_row, 0), target_row, 0.1)",
-        "weights = unless_small(np.maximum(target_row - draft_row, 0), target_row, 0.02)",
-    ],
-    "cumulative = weights.cumsum(axis=-1)": [
-        "cumulative = weights[:, ::-1].cumsum(axis=-1)",
-        "cumulative = np.maximum.accumulate(weights, axis=-1)",
-    ],
-    "bounds = cumulative / cumulative[:, -1:]": [
-        "bounds = cumulative",
-        "bounds = cumulative / np.maximum(cumulative[:, -1:], 0.2)",
-        "bounds = cumulative / (cumulative[:, -1:] + 1e-3)",
-    ],
-    "u = uniforms[:, K]": [
-        "u = uniforms[each, n]",
-        "u = uniforms[each, np.maximum(n - 1, 0)]",
-        "u = np.where(n == 0, uniforms[:, 0], uniforms[:, K])",
-        "u = np.where(n == K, uniforms[:, 0], uniforms[:, K])",
-        "u = np.where(n == K, uniforms[:, K - 1], uniforms[:, K])",
-        "u = 1 - uniforms[:, K]",
-        "u = uniforms[:, K] * 0.999",
-        "u = uniforms[:, K] ** 2",
-        "u = uniforms[::-1, K]",
-        "u = (uniforms[:, K] + uniforms[:, 0]) % 1",
-    ],
-    "token = (u[:, None] >= bounds).sum(axis=-1)": [
-        "token = weights.argmax(axis=-1)",
-        "token = np.where(n == K, target_row.argmax(-1), (u[:, None] >= bounds).sum(-1))",
-        "token = np.minimum((u[:, None] >= bounds).sum(axis=-1), 1)",
-        "token = (bounds > u[:, None]).argmax(axis=-1)",
-    ],
-    "tokens = np.concatenate([guesses, guesses[:, :1]], axis=1)": [
-        "tokens = np.concatenate([guesses[:, :1], guesses], axis=1)",
-        "tokens = np.concatenate([np.roll(guesses, 1, axis=1), guesses[:, :1]], axis=1)",
-    ],
-    "tokens[np.arange(K + 1) > n[:, None]] = -1": [
-        "tokens[:, 1:] = -1",
-    ],
-    "tokens[each, n] = token": [
-        "tokens[each, n] = np.where((token == tokens_at(guesses, n)) & (n < K), 0, token)",
-        "tokens[each, np.maximum(n - 1, 0)] = token",
-    ],
-}
+
+def read_faults(text):
+    """Return {line of the right verifier: {what is written instead: its mark}}."""
+    by_line: dict[str, dict] = {}
+    right = ""
+    for line in text.splitlines():
+        mark, _, fault = line.partition(" ")
+        if mark in [*MARKS]:
+            by_line[right][fault] = mark
+        elif line and mark != "#":
+            right = line
+            by_line[right] = {}
+    return by_line
+
+
+FAULTS = read_faults(file_text("tests/data/faults.txt").split("\n\n", 2)[2])  # without its head
+RIGHT = [*FAULTS]
 
 # names of the lines whose numbers are rounded
 NUMBERS = ("rows", "p", "q", "ratio", "tests", "target_row", "draft_row", "weights", "cumulative",
@@ -382,12 +188,19 @@ def verifier(lines):
     return verify
 
 
+class Mutant(NamedTuple):
+    """Hold a verifier with a wrong line, and the mark of this line."""
+
+    verify: Callable
+    mark: str
+
+
 def mutants():
-    """Return {"line -> other line": verifier}, one line changed in each."""
+    """Return {line that replaces one of RIGHT: Mutant}."""
     verifiers = {}
     for i, line in enumerate(RIGHT):
-        others = [*FAULTS.get(line, []), *rounded_or_sampled(line), *swapped(line)]
-        # some swaps give equal lines: dict.fromkeys keeps one of each, in order
-        for other in dict.fromkeys(others):
-            verifiers[f"{line} -> {other}"] = verifier([*RIGHT[:i], other, *RIGHT[i + 1 :]])
+        made = dict.fromkeys([*rounded_or_sampled(line), *swapped(line)], "-")
+        for other, mark in (made | FAULTS[line]).items():
+            verify = verifier([*RIGHT[:i], other, *RIGHT[i + 1 :]])
+            verifiers[other] = Mutant(verify, mark)
     return verifiers

@@ -14,7 +14,7 @@ import pytest
 
 from exact import judge
 from exact.law import GENERATORS, law, total_variation
-from exact.rule_file import checked_verify
+from exact.rule_file import checked_setting, checked_verify, stop_tokens
 from exact.rules.register import BY_ID, RULES, enumerated_rule, rule_step
 from exact.rules.settings import SETTINGS, setting_round, setting_texts
 from sampling import accept, residual, sample
@@ -22,8 +22,6 @@ from speculative import Round, draft_and_verify
 from tests.commands import DEFAULT_CTRL_C, outcome, refusal, until
 from tests.distributions import assert_same_law
 from tests.pages import ROOT, code, file_text
-from tests.small import PARAMS, can_be_exact, forms, models_of, sampling_of
-from variants import DECODERS, build
 from variants.match import match_verify
 
 RIGHT = """
@@ -48,18 +46,6 @@ def step(x, n_left, rng, draft, target, K):
     return ids
 """
 MATCH = "from variants.match import match_verify as verify"
-VECTORISED = """
-import numpy as np
-from sampling import residual, sample
-
-def verify(guesses, p_draft, p_target, rng):
-    k = len(guesses)
-    t = np.arange(k)
-    ratios = p_target[t, guesses] / np.reshape(p_draft, (k, 3))[t, guesses]
-    n = np.cumprod(rng.random(k) < ratios).sum()
-    row = residual(p_target[n], p_draft[n]) if n < k else p_target[-1]
-    return np.array([*guesses[:n], sample(row, rng)])
-"""
 TENSORS = """
 import torch
 from sampling import residual, sample
@@ -92,20 +78,13 @@ def said(tmp_path):
 
 
 @pytest.mark.parametrize("text, toys", [
-    (RIGHT, judge.FOR_VERIFY), (MATCH, judge.FOR_VERIFY), (VECTORISED, judge.FOR_VERIFY),
-    (STEP, judge.FOR_STEP)])
+    (RIGHT, judge.FOR_VERIFY), (MATCH, judge.FOR_VERIFY), (STEP, judge.FOR_STEP)])
 def test_right_answers_are_exact_on_every_toy_for_the_K_that_are_named(said, text, toys):
     status, out = said(text)
     for name in toys:
         assert f"toy {name}: exact for K = 1, 2 and 3, " in out
     verdict = "The distribution is the target's for K = 1, 2 and 3 on these toys.\n"
     assert status == 0 and out.endswith(f"{verdict}{judge.NOT_ENUMERATED}\n")
-
-
-def test_what_is_not_enumerated_is_on_the_page_that_the_verdict_names():
-    page, anchor = judge.NOT_ENUMERATED.split()[-1].split("#")
-    title = anchor.replace("-", " ")
-    assert f"\n## {title}\n" in file_text(page).lower().replace(",", "")
 
 
 @pytest.mark.parametrize("name", ["C", "D"])
@@ -129,8 +108,6 @@ ROUNDED = "import numpy as np" + RIGHT.replace(RATIO, f"np.float32({RATIO})")
 
 
 @pytest.mark.parametrize("text, K, distance", [
-    (RIGHT.replace(RESIDUAL, "p_target[t]"), 1, "0.06"),
-    (RIGHT.replace(RATIO, "float(p_target[t][token] >= p_draft[t][token])"), 1, "0.2"),
     (SLIGHTLY_WRONG, 1, "2e-05"),
     (RIGHT.replace("p_target[-1]", "p_target[0]"), 1, "0.28"),
     # the third guess is tested by a wrong ratio
@@ -206,29 +183,26 @@ def step(x, n_left, rng, draft, target, K):
 """
 
 
-def distances(out, toy):
-    """Return the three cells of a toy in the table of --all."""
-    table = out.split("distribution:\n\n")[1]
-    (cells,) = re.findall(rf"^\| {toy} \| (.*) \|$", table, re.M)
-    return cells.split(" | ")
+def wrong_on_D(folder, text):
+    """Return the K for which a file with this text is wrong on toy D."""
+    path = folder / "answer.py"
+    path.write_text(text, encoding="utf-8")
+    rule = judge.judged_file(path)
+    return [K for K in (1, 2, 3) if rule.found("D", K).distance > judge.ROUNDING]
 
 
 @pytest.mark.parametrize("read, wrong_for", [
     ("return x + guesses", []),
     ("return (x + guesses)[1:] or [0]", [1, 2, 3]),  # a lost prefix
     ("return x + [0] * (len(x) > 1) + guesses", [1, 2, 3]),  # a wrong position in later rounds
-    ("return x + guesses[1:]", [1, 2, 3]),
     ("return x + old + guesses", [1, 2, 3]),  # rejected guesses stay in the cache
     ("return x + guesses[::-1]", [2, 3]),  # the order of guesses
-    ("return (x + guesses)[-3:]", [1, 2, 3]),
     # with K = 3 the text ends with a round that accepts all guesses
     ("return x[:-2] + x[-1:] + guesses if full else x + guesses", [1, 2]),
     ("return (x + guesses)[: -1 if has_two_rounds else None]", [1, 2])])
-def test_a_step_that_reads_a_wrong_history_is_not_exact(said, read, wrong_for):
+def test_a_step_that_reads_a_wrong_history_is_not_exact(tmp_path, read, wrong_for):
     """Rows that depend on the last token alone would not show most of these."""
-    status, out = said(HISTORY.format(read=read), with_all=True)
-    assert status == (wrong_for != [])
-    assert [K for K, cell in enumerate(distances(out, "D"), 1) if cell != "0"] == wrong_for
+    assert wrong_on_D(tmp_path, HISTORY.format(read=read)) == wrong_for
 
 
 def test_a_test_that_keeps_a_row_of_the_last_round_is_told(said):
@@ -254,40 +228,23 @@ def test_a_hidden_generator_that_cannot_be_replaced_gives_no_answer(said):
     assert status == 2 and "not deterministic: " in out
 
 
-def test_a_tree_whose_nodes_see_their_siblings_is_not_exact_for_any_K(said):
+def test_a_tree_whose_nodes_see_their_siblings_is_not_exact_for_any_K(tmp_path):
     text = file_text("docs/tree_step.py").replace(
         "return [sample(p_target[0], rng)]", "return verify_tree(tree, None, p_target, rng)")
     text = text.replace("import guess_shape", "import guess_shape, verify_tree")
     # node i reads all nodes before it, as without a mask
     masked = "texts = ids.texts()[-n_last:]"
     unmasked = "texts = [ids.x + ids.tree.tokens[:i] for i in range(len(ids.tree) + 1)][-n_last:]"
-    assert masked in text and said(text)[0] == 0
-    status, out = said(text.replace(masked, unmasked), with_all=True)
-    assert status == 1 and "0" not in distances(out, "D")
+    assert masked in text and wrong_on_D(tmp_path, text) == []
+    assert wrong_on_D(tmp_path, text.replace(masked, unmasked)) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if not rule.exact],
+                         ids=lambda rule: rule.id)
 def test_the_rows_of_steps_show_every_wrong_rule(rule):
     """A step is given fewer toys than a test, because its whole texts are enumerated."""
     judged = judge.Judged(partial(rule_step, rule), judge.FOR_STEP, judge.FOR_STEP)
-    assert all(found.distance <= judge.ROUNDING for found in judge.judge(judged)) == rule.exact
-
-
-@pytest.mark.parametrize("name", [name for name in DECODERS if can_be_exact(name)])
-def test_every_exact_decoder_is_exact_as_a_step(name, heads):
-    """On the toy whose rows depend on the whole text; a decoder is made anew for each text."""
-    steps = []
-    folder = heads(PARAMS[3])
-
-    def step(x, n_left, rng, draft, target, K):
-        if len(x) == 1:
-            models = models_of((draft, target), sampling_of(name), folder)
-            steps[:] = [build(name, models, forms(name)[0].flags)]
-        return steps[0](x, n_left, rng)
-
-    toy = judge.D.at_temperature_0() if DECODERS[name].greedy else judge.D
-    judged = judge.judged_step(step)
-    assert_same_law(judged.texts(toy, 2, 3), judged.wanted(toy, 3))
+    assert any(found.distance > judge.ROUNDING for found in judge.judge(judged))
 
 
 # ---- tests that are wrong on extreme rows alone
@@ -335,20 +292,16 @@ def is_wrong_somewhere(test):
 
 
 def is_exact_on(toys, test):
-    judged = judge.judged_verify(test)._replace(toys=toys)
-    return all(found.distance <= judge.ROUNDING for found in judge.judge(judged))
+    judged = judge.judged_verify(test)
+    return all(judged.found(name, 1).distance <= judge.ROUNDING for name in toys)
 
 
 def test_tests_that_are_wrong_on_extreme_rows_alone_are_seen_on_the_extreme_toys():
-    plain = {name: toy for name, toy in judge.FOR_VERIFY.items() if name not in judge.EXTREME}
-    n_unseen_before = 0
     for name, test in special_cases():
         if is_wrong_somewhere(test):
             assert not is_exact_on(judge.EXTREME, test), name
-            n_unseen_before += is_exact_on(plain, test)
         else:
             assert is_exact_on(judge.FOR_VERIFY, test), name
-    assert n_unseen_before >= 20
 
 
 # ---- settings of the user's engine
@@ -379,11 +332,7 @@ UP_TO_STOP = "[: done.ids.index(2) + 1 if 2 in done.ids else None]"
 @pytest.mark.parametrize("names, weights, cut, status", [
     (BIAS, "setting(row, tokens)", "", 0),
     (BIAS, "setting(row, tokens) if is_bonus else row", "", 1),  # the bonus row only
-    (LENGTH, "setting(row, tokens)", "", 0),
     (LENGTH, "setting(row, tokens[:-1])", "", 1),  # a minimum length, one row off
-    ("STOP = 2", "row", UP_TO_STOP, 0),
-    ("STOP = {2}", "row", UP_TO_STOP, 0),
-    ("setting = lambda row, new: list(row); STOP = None", "row", "", 0),
     # a stop that is looked for only at the end of a batch
     ("STOP = 2", "row", "", 1),
     (LENGTH + "; STOP = 2", "setting(row, tokens)", UP_TO_STOP, 0)])
@@ -394,7 +343,12 @@ def test_a_step_is_compared_with_the_target_under_the_files_setting(said, names,
     assert ("The distribution is the target's under the file's setting" in out) == (status == 0)
 
 
-@pytest.mark.parametrize("rule", SETTINGS, ids=lambda rule: rule.id)
+def test_a_setting_may_return_a_list_and_STOP_may_be_a_token_or_several_or_None():
+    assert (checked_setting(lambda row, new: [1, 0])(np.ones(2), ()) == [1, 0]).all()
+    assert [*map(stop_tokens, (2, {2}, None))] == [(2,), (2,), ()]
+
+
+@pytest.mark.parametrize("rule", SETTINGS[::4], ids=lambda rule: rule.id)
 def test_the_rules_about_settings_are_judged_as_they_are_enumerated_round_by_round(rule):
     """As a step that keeps its record; here rows depend on the whole text."""
     records = [()]
@@ -484,10 +438,8 @@ PACKAGE = {
     "verifier.py": "from mypkg.verify import verify",
     "mypkg/__init__.py": "",
     "mypkg/verify.py": "import engines, helper, rules, toys, utils\n"
-                       "from mypkg.inner import RIGHT_ROW\n"
                        "assert {'here'} == {m.WHERE for m in (engines, helper, rules, toys, utils)}"
-                       + RIGHT.replace(RESIDUAL, f"({RESIDUAL} if RIGHT_ROW else p_target[t])"),
-    "mypkg/inner.py": "RIGHT_ROW = True",
+                       + RIGHT,
     **{f"{name}.py": "WHERE = 'here'" for name in ("engines", "helper", "rules", "toys", "utils")}}
 
 
@@ -499,11 +451,8 @@ def package(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("is_right", [True, False])
-def test_a_verifier_may_live_in_a_package_with_modules_that_have_names_of_ours(package, is_right,
-                                                                               capfd):
-    (package / "mypkg/inner.py").write_text(f"RIGHT_ROW = {is_right}", encoding="utf-8")
-    assert judge.main([str(package / "verifier.py")]) == (not is_right)
+def test_a_verifier_may_live_in_a_package_with_modules_that_have_names_of_ours(package, capfd):
+    assert judge.main([str(package / "verifier.py")]) == 0
 
 
 def test_a_hidden_generator_of_the_package_is_named(package, capfd):
@@ -517,7 +466,6 @@ def test_a_hidden_generator_of_the_package_is_named(package, capfd):
 
 GUESS = """
 import numpy as np
-from sampling import {imports}
 
 def guess(x, k, rng, draft):
     guesses = [int(np.argmax(draft(x, 1)[-1]))] * k
@@ -529,7 +477,7 @@ def guess(x, k, rng, draft):
                                           ("[draft(x, 1)[-1]] * k", 1)])
 def test_guesses_of_a_file_are_judged_with_the_rows_that_they_come_with(said, rows, status):
     """The most probable token is a guess of its one-hot row, and not of the draft's row."""
-    text = GUESS.format(imports="sample", rows=rows)
+    text = GUESS.format(rows=rows)
     assert said(text)[0] == said(text + RIGHT)[0] == status
 
 
@@ -566,19 +514,13 @@ def test_a_uniform_that_is_printed_shows_what_is_known_of_it(said):
     assert "u in [0, 0.25)" in said(text)[1]
 
 
-def test_the_models_of_the_toy_equal_are_one_as_is_printed():
-    draft, target = judge.EQUAL
-    assert draft is target is judge.MARKOV["C"].target
-
-
 def test_the_page_shows_what_the_judge_says(said):
     _, out = said(RIGHT.replace(RESIDUAL, "p_target[t]"))
     assert out.endswith("\n\n" + code(file_text("docs/exercises.md"), "text"))
 
 
 @pytest.mark.parametrize("rule, status", [
-    ("", 0), ("from variants.tree import verify_tree as walk", 0),
-    ("from variants.traversal import verify_traversal as walk", 0),
+    ("", 0), ("from variants.traversal import verify_traversal as walk", 0),
     ("def walk(tree, *rest): return [tree.tokens[0], sample(p_target[1], rng)]", 1)])
 def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status):
     text = file_text("docs/tree_step.py")
@@ -591,11 +533,9 @@ def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status):
     ("import nothing_of_this_name", "does not run: line 1: ModuleNotFoundError"),
     ("x = 1\ndef verify(", "does not run: line 2: SyntaxError: "),
     ("x = 1", "need a function verify, guess or step"),
-    (VERIFY + "return []", r"got \[\]"),
     (VERIFY + "return [7]", r"got \[7\]"),
     (VERIFY + "return g", r"need a list of 1 token of 0 .. 2, got \[\] \(called without guesses"),
     (VERIFY + "return [0] if q[0, g[0]] else []", r"\(guesses and p_draft are lists: p_draft\[t\]"),
-    ("step = 3", "need a function verify, guess or step in it, or a DECODER$"),
     ("def guess(x, k, rng, draft): return [0] * k, []",
      r"need a list of up to 1 guesses, and as many rows, got \[0\] and 0 rows$"),
     ("def guess(x, k, rng, draft): return [0] * (k + 1), [draft(x)[0]] * (k + 1)",
@@ -608,11 +548,8 @@ def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status):
     ("DECODER = 3", "need a DECODER with a test"),
     ("from variants.tree import DECODER", "verify_tree, tests a tree of guesses: write a step"),
     ("from variants.lenient import DECODER", "lenient_verify, needs lenience: write a function"),
-    (VERIFY + "pass", "need a list of 1 to 2 tokens of 0 .. 2, got None"),
-    (VERIFY + "\n    return g[5]", "does not run: line 2: IndexError: list index out of range$"),
     (VERIFY + "\n    return [g[0]]", r"index out of range \(called without guesses, as in the"),
     (VERIFY + "return [1] if rng.random() * 2 < 1 else [2]", "can only be compared, u < bound"),
-    (VERIFY + "return [[0]]", r"got \[\[0\]\]"),
     (VERIFY + "return [*g, 0, 0]", r"need a list of 1 to 2 tokens of 0 .. 2, got \[\d, 0, 0\]"),
     ("def step(x, n_left, *others): return [0] * (n_left + 1)", r"1 to 2 tokens .*got \[0, 0, 0\]"),
     ("def one(g):\n    return [g[9]]\n" + VERIFY + "return one(g)", "line 2: IndexError"),
@@ -629,13 +566,10 @@ def test_what_cannot_be_judged_gets_one_line(said, text, message):
 
 @pytest.mark.parametrize("text, name", [
     ("import numpy as np\n" + VERIFY + "return [np.random.choice(3)]", "numpy.random.choice"),
-    ("import random\n" + VERIFY + "return [random.randrange(3)]", "random.randrange"),
     ("from random import randrange as draw\n" + VERIFY + "return [draw(3)]", "draw"),
     ("from numpy.random import default_rng\n" + VERIFY + "return [default_rng(0).integers(3)]",
      "default_rng"),
     ("import numpy as np; RNG = np.random.default_rng(0)\n" + VERIFY + "return [RNG.integers(3)]",
-     "RNG"),
-    ("import numpy as np; RNG = np.random.RandomState(0)\n" + VERIFY + "return [RNG.randint(3)]",
      "RNG"),
     ("import random; draw = random.Random(0).randrange\n" + VERIFY + "return [draw(3)]", "draw"),
 ])
@@ -664,10 +598,10 @@ def test_a_file_and_its_first_call_may_import_what_draws(said, torch_stand_in, t
     assert text != RIGHT and said(text)[0] == 0
 
 
-@pytest.mark.parametrize("name", ["torch.rand", "torch.multinomial", "torch.Tensor.exponential_"])
-def test_a_generator_of_pytorch_is_named_with_its_line(said, torch_stand_in, name):
-    status, out = said(f"import torch\n{VERIFY}\n    return [{name}(3)]")
-    assert status == 2 and f"line 3: randomness must come from rng alone, but {name} has" in out
+def test_a_generator_of_pytorch_is_named_with_its_line(said, torch_stand_in):
+    status, out = said(f"import torch\n{VERIFY}\n    return [torch.Tensor.exponential_(3)]")
+    assert status == 2
+    assert "line 3: randomness must come from rng alone, but torch.Tensor.exponential_ has" in out
 
 
 def test_a_test_written_for_pytorch_is_judged(said):
@@ -693,13 +627,16 @@ def test_the_command_names_its_file_and_returns_the_judgement(tmp_path, capfd):
     path.write_text(VERIFY + "return [0]", encoding="utf-8")
     assert judge.main([str(path), "--rows"]) == 1
     assert "answer.py: every outcome is enumerated.\n" in capfd.readouterr().out
-    for other in (tmp_path, tmp_path / "answer.txt", tmp_path / "missing.py"):
-        assert judge.main([str(other)]) == 2
-        assert capfd.readouterr().out.endswith(f"{other}: need a Python file, FILE.py\n")
     path.write_text("while True: pass", encoding="utf-8")
     assert judge.main([str(path), "--seconds", "0.2"]) == 2
     assert capfd.readouterr().out.endswith(
         "still running after 0.2 s: an endless loop, or --seconds must be larger\n")
+
+
+@pytest.mark.parametrize("name", ["", "answer.txt", "missing.py"])
+def test_what_is_no_python_file_is_refused(name, tmp_path):
+    status, out, _ = outcome(lambda words: judge.answer(*words), tmp_path / name)
+    assert (status, out) == (2, f"{tmp_path / name}: need a Python file, FILE.py\n")
 
 
 def test_a_thread_that_goes_on_does_not_delay_the_answer(tmp_path, capfd):
@@ -709,12 +646,11 @@ def test_a_thread_that_goes_on_does_not_delay_the_answer(tmp_path, capfd):
     assert judge.main([str(path), "--seconds", "50"]) == 1
 
 
-@pytest.mark.parametrize("line, status", [("os._exit(0)", 0), ("os.kill(os.getpid(), 9)", -9)])
-def test_a_process_that_ends_itself_is_no_answer(line, status, tmp_path, capfd):
+def test_a_process_that_ends_itself_is_no_answer(tmp_path, capfd):
     path = tmp_path / "answer.py"
-    path.write_text(f"import os; {line}", encoding="utf-8")
+    path.write_text("import os; os._exit(0)", encoding="utf-8")
     assert judge.main([str(path)]) == 2
-    assert f"ended its process without an answer (exit status {status})" in capfd.readouterr().out
+    assert "ended its process without an answer (exit status 0)" in capfd.readouterr().out
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
@@ -743,21 +679,16 @@ def test_a_reader_that_stops_is_no_traceback(tmp_path):
     process.stderr.close()
 
 
-@pytest.mark.parametrize("flags, status, line", [
-    ([], 1, "  this is within float32 rounding: --tolerance 1e-06 accepts it"),
-    (["--tolerance", "1e-6", "--temperature", "0"], 0, "the target's at temperature 0 to within"),
-    (["--tolerance", "1e-6"], 0, "to within 1e-06 (--tolerance)"),
-])
-def test_the_commands_flags_reach_the_judgement(tmp_path, capfd, flags, status, line):
+def test_the_commands_flags_reach_the_judgement(tmp_path, capfd):
     path = tmp_path / "answer.py"
     path.write_text(ROUNDED, encoding="utf-8")
-    assert judge.main([str(path), *flags]) == status
-    assert line in capfd.readouterr().out
+    assert judge.main([str(path), "--tolerance", "1e-6", "--temperature", "0"]) == 0
+    assert "the target's at temperature 0 to within 1e-06 (--tol" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("flag, value", [
-    ("--seconds", "0"), ("--seconds", "inf"), ("--seconds", "nan"), ("--seconds", "abc"),
-    ("--seconds", ""), ("--tolerance", "1"), ("--tolerance", "nan")])
+    ("--seconds", "0"), ("--seconds", "inf"), ("--seconds", "abc"), ("--tolerance", "1"),
+    ("--tolerance", "nan")])
 def test_a_limit_that_judges_nothing_is_refused(flag, value):
     error = refusal(judge.main, "answer.py", flag, value)
     assert "need a number above 0 and below" in error

@@ -6,9 +6,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from fractions import Fraction
 from functools import partial
-from itertools import combinations, count
+from itertools import combinations, count, cycle, product
 from pathlib import Path
 
 import numpy as np
@@ -16,23 +15,17 @@ import pytest
 
 from exact import oracle, toys
 from exact.law import law, total_variation
-from exact.oracle import TOYS, check, check_by_sampling
+from exact.oracle import check, check_by_sampling
 from exact.rules import batched, oracle_rows, verifiers
 from exact.rules.batched import EXACT, WRONG, at, draw
 from exact.rules.batched import batch_chain as chain
-from exact.rules.guesses import drop_improbable, is_confident, stop_before
 from exact.rules.register import BY_ID
 from speculative import draft_and_verify, make_step
 from tests.commands import outcome, refusal
 from tests.pages import ROOT, code, file_text
 from tests.test_rules import ONE_GUESS, RIGHT_IN
-from tests.toys import context_free
 
-
-@pytest.fixture(autouse=True)
-def own_path(monkeypatch):
-    """Give every test its own sys.path, which a file's imports change."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
+pytestmark = pytest.mark.usefixtures("own_path")
 
 
 # ---- rules
@@ -41,13 +34,14 @@ KNOWN = {name.partition(": ")[0]: figures for name, figures in oracle.KNOWN.item
 WEEKLY = pytest.param(3, "float32", marks=pytest.mark.weekly)
 
 
-@pytest.mark.parametrize("K, dtype", [(3, "float64"), (1, "float32"), WEEKLY])
+@pytest.mark.parametrize("K, dtype", [(3, "float64"), WEEKLY])
 @pytest.mark.parametrize("name", EXACT)
 def test_every_exact_rule_is_found_exact(name, K, dtype):
     report = check(EXACT[name], K, dtype=dtype)
     assert report.exact is True
     assert report.distance < (1e-6 if dtype == "float32" else 1e-12)
-    assert report.first_wrong_token is report.rule is None and str(report).startswith("exact: ")
+    assert str(report).startswith("exact: ")
+    assert report.first_wrong_token is None and report.rule is None
 
 
 @pytest.mark.parametrize("K, dtype", [(3, "float64"), WEEKLY])
@@ -64,26 +58,21 @@ def test_every_wrong_rule_is_seen_and_named(name, K, dtype):
     assert report.distance == pytest.approx(max(KNOWN[name][:-1]), abs=2e-6)
 
 
-@pytest.mark.parametrize("K, V, dtype", [(1, 3, "float32"), (2, 3, "float64"), (1, 4, "float64")])
-@pytest.mark.parametrize("name", WRONG)
-def test_every_wrong_rule_is_seen_wherever_it_is_wrong(name, K, V, dtype):
+@pytest.mark.parametrize("name, K, V, dtype", [
+    (name, *case) for name, case in zip(WRONG, cycle([
+        (1, 3, "float32"), (2, 3, "float64"), (1, 4, "float64")]))])
+def test_a_wrong_rule_is_seen_wherever_it_is_wrong(name, K, V, dtype):
     """A rule may be refused: where no residual is left it draws a token that does not exist."""
     report = check(WRONG[name], K, V, dtype)
-    is_about_several = ONE_GUESS <= RIGHT_IN.get(name, set())
-    assert (report.exact is True) == (K == 1 and is_about_several)
+    is_right = K == 1 and ONE_GUESS <= RIGHT_IN.get(name, set())
+    assert (report.exact is True) == is_right
     assert report.rule is None  # named with K = V = 3 only
 
 
-@pytest.mark.parametrize("K, V", [(1, 3), (2, 3), (4, 3), (1, 4), (2, 4), (3, 4)])
-def test_right_verifiers_are_exact_for_other_K_and_V(K, V):
-    for name in ("ratio", "match", "traversal"):
-        assert check(EXACT[name], K, V).exact
-
-
-def test_a_plan_of_four_guesses_is_judged():
-    """A plan needs the costs of as many guesses as there are."""
-    assert check(EXACT["plan-match"], K=4).exact
-    assert check(WRONG["plan-ratio"], K=4).exact is False
+@pytest.mark.parametrize("name, K, V", [
+    ("ratio", 4, 3), ("match", 1, 4), ("traversal", 3, 4), ("ratio", 2, 4), ("plan-match", 4, 3)])
+def test_right_verifiers_are_exact_for_other_K_and_V(name, K, V):
+    assert check(EXACT[name], K, V).exact
 
 
 def test_the_first_wrong_token_is_at_the_first_position_with_a_wrong_distribution():
@@ -121,42 +110,31 @@ def of_one_round(kernel):
     return test
 
 
-@pytest.mark.parametrize("toy, K", [("A", 1), ("A", 2), ("B", 2)])
 @pytest.mark.parametrize("name", EXACT | WRONG)
-def test_a_kernel_has_the_distribution_of_its_rule(name, toy, K):
+def test_a_kernel_has_the_distribution_of_its_rule(name):
     """The distributions of one round on fractions are equal, and equal up to rounding in floats."""
     kernel = (EXACT | WRONG)[name]
     rule = oracle_rows.with_drawn_guesses(BY_ID[name])
-    draft, target = toys.TOYS[toy]
-    by_rows = make_step(target, K, partial(rule.guess, draft=draft), rule.verify)
-    in_batches = draft_and_verify(draft, target, K, of_one_round(kernel))
-    rounds, batches = (law(lambda rng, step=step: step([0], K + 1, rng).ids)
+    draft, target = toys.TOYS["A"]
+    by_rows = make_step(target, 2, partial(rule.guess, draft=draft), rule.verify)
+    in_batches = draft_and_verify(draft, target, 2, of_one_round(kernel))
+    rounds, batches = (law(lambda rng, step=step: step([0], 3, rng).ids)
                        for step in (by_rows, in_batches))
     assert total_variation(rounds, batches) < 1e-15
 
 
-def test_confidence_begins_at_two_fifths_in_every_number_type():
-    assert all(map(is_confident, [Fraction(2, 5), 0.4, np.float32(0.4)]))
-    below = [Fraction(2, 5) - Fraction(1, 10**9), np.nextafter(0.4, 0), np.float32(0.39999)]
-    assert not any(map(is_confident, below))
+# ---- KNOWN
 
-
-@pytest.mark.parametrize("way, lengths", [(stop_before, {1}), (drop_improbable, {0, 1})])
-def test_a_confident_row_is_drawn_from_and_its_improbable_tokens_may_be_dropped(way, lengths):
-    draft = context_free([Fraction(2, 5), Fraction(3, 10), Fraction(3, 10)])
-    guesses = law(lambda rng: way([0], 1, rng, draft)[0])
-    assert set(map(len, guesses)) == lengths
-
-
-# ---- KNOWN and the toys
-
-def test_the_figures_of_known_are_enumerated_and_written_by_a_command():
+def test_the_figures_of_known_are_enumerated_and_written_by_a_command(monkeypatch):
     """oracle_rows asks exact.law; the oracle's own figures are compared with KNOWN above."""
+    for name in ("match-redraw", "last-uncapped"):
+        assert oracle_rows.known_figures(name) == KNOWN[name]
     text = Path(oracle.__file__).read_text("utf-8")
     (line,) = [oracle_rows.known_line(*item) for item in oracle.KNOWN.items()
                if item[0].startswith("match-redraw: ")]
     assert text.count(f"{line}\n") == 1
     old = text.replace(f"{line}\n", "    'another rule': (0.5,),\n")
+    monkeypatch.setattr(oracle_rows, "known", lambda: oracle.KNOWN)
     assert oracle_rows.with_known(old) == text
 
 
@@ -165,64 +143,14 @@ def test_no_two_wrong_rules_have_the_same_figures():
         assert max(abs(np.subtract(one, other))) > 100 * oracle.TOLERANCE
 
 
-def test_every_known_rule_is_far_from_the_target_on_one_toy():
-    nearest, second, *_ = sorted(max(distances) for *distances, _ in KNOWN.values())
-    assert nearest > 0.014 and second > 0.04  # the nearest has an epsilon of .01
-
-
-def row_pairs(V):
-    """Return the draft's and the target's rows of all toys, row by row. [4 (V + 1), V] each"""
-    rows = np.array(TOYS[V])  # [4, 2, V + 1, V]; the axis of 2 is the model
-    rows = rows / rows.sum(axis=-1, keepdims=True)
-    return rows[:, 0].reshape(-1, V), rows[:, 1].reshape(-1, V)
-
-
-@pytest.mark.parametrize("V", TOYS)
-def test_the_toys_have_what_faults_need(V):
-    draft, target = row_pairs(V)
-    one_hot_draft = draft.max(axis=-1) == 1
-    one_hot_target = target.max(axis=-1) == 1
-    is_equal = (draft == target).all(axis=-1)
-    # each token is a certain guess, whose ratio is neither 0 nor 1
-    is_certain = one_hot_draft & ~one_hot_target
-    assert {*draft[is_certain].argmax(axis=-1)} | {0} == {*range(V)}
-    # greedy targets: of a draft that is not, of an equal one and of a different one
-    assert (one_hot_target & ~one_hot_draft).any() and (one_hot_target & is_equal).any()
-    assert (one_hot_target & one_hot_draft & ~is_equal).any()
-    # other rows: a token that only the draft can write, one that only the target can; equal rows
-    draft, target, is_equal = (rows[~one_hot_draft & ~one_hot_target]
-                               for rows in (draft, target, is_equal))
-    assert ((target == 0) & (draft > 0)).any() and ((target > 0) & (draft == 0)).any()
-    assert is_equal.sum() == 1
-    # one equal probability in rows that differ, and rows that are nearly equal
-    surplus = np.maximum(target - draft, 0)
-    assert (target == draft)[~is_equal].any() and (surplus.sum(axis=-1)[~is_equal] < 0.001).any()
-    # probabilities of both models above .99 and below .001, and a residual of several tokens
-    for rows in (draft, target):
-        assert rows.max() > 0.99 and rows[rows > 0].min() < 0.001
-    assert ((surplus > 0).sum(axis=-1) >= 2).sum() >= 3
-    # no row of the target is exact in float16, nor in float32, which has all of bfloat16's numbers
-    for dtype in (np.float16, np.float32):
-        assert (np.float64(target.astype(dtype)) != target).any(axis=-1).all()
-
-
-@pytest.mark.parametrize("V", TOYS)
-def test_no_probability_of_one_toy_is_a_decimal_of_few_digits(V):
-    """The sum of a row is prime and no factor of 10, and no whole number in it is 0."""
-    rows = np.array(TOYS[V][2])
-    assert (rows.sum(axis=-1) == 9973).all() and (rows > 0).all()
-    assert all(9973 % factor for factor in range(2, 100))
-
-
 # ---- small faults
 
-@pytest.mark.parametrize("n, dtype", [(100, "float64"), (10**5, "float64"), (10**5, "float32")])
 @pytest.mark.parametrize("part, with_epsilon", [
     ("p_accept", verifiers.ratio_with_epsilon),
     ("replace", verifiers.from_residual_with_epsilon)])
-def test_an_epsilon_of_1_over_n_is_seen(part, with_epsilon, n, dtype):
-    report = check(partial(chain, **{part: partial(with_epsilon, n=n)}), dtype=dtype)
-    assert report.exact is False and 1 / (50 * n) < report.distance < 6 / n
+def test_an_epsilon_of_1_over_100_000_is_seen_in_float32(part, with_epsilon):
+    report = check(partial(chain, **{part: partial(with_epsilon, n=10**5)}), dtype="float32")
+    assert report.exact is False and 2e-7 < report.distance < 6e-5
 
 
 def wrong_where(is_wrong):
@@ -237,10 +165,9 @@ def wrong_where(is_wrong):
     return verify
 
 
-@pytest.mark.parametrize("K", [1, 2, 3])
-def test_a_narrow_interval_between_equal_answers_is_seen_on_every_path(K):
+def test_a_narrow_interval_between_equal_answers_is_seen_on_every_path():
     """The distance is the interval's width, but for what is right there: the token 2 may be."""
-    report = check(wrong_where(lambda g, u: abs(u[:, 1] - 0.7) < 0.0001), K)
+    report = check(wrong_where(lambda g, u: abs(u[:, 1] - 0.7) < 0.0001))
     assert report.exact is False and 0.7 * 0.0002 < report.distance < 0.0002 + 1e-9
 
 
@@ -255,25 +182,17 @@ def reflected(u):
     return np.nextafter(1, 0, dtype=u.dtype) - u
 
 
-def exchanged(u):
-    """Exchange three intervals."""
-    first, second = u < 0.3125, (u >= 0.3125) & (u < 0.5625)
-    return u + first * u.dtype.type(0.6875) + second * u.dtype.type(0.125) - (~first & ~second) * (
-        u.dtype.type(0.5625))
+def on_uniforms(change, rule=chain):
+    """Return the rule with its uniforms changed."""
+    return lambda *arrays: rule(*arrays[:3], change(arrays[3]))
 
 
-def on_uniforms(change, rule=chain, columns=slice(None)):
-    """Return the rule with some columns of its uniforms changed."""
-    def verify(guesses, p_draft, p_target, uniforms):
-        uniforms = uniforms.copy()
-        uniforms[:, columns] = change(uniforms[:, columns])
-        return rule(guesses, p_draft, p_target, uniforms)
-
-    return verify
+def in_order(weights):
+    """Return the tokens of each row in their order. [B, V]"""
+    return np.tile(np.arange(weights.shape[1]), (len(weights), 1))
 
 
-def ratio_test(is_accepted, sort=lambda weights: np.tile(np.arange(weights.shape[1]), (
-        len(weights), 1))):
+def ratio_test(is_accepted, sort=in_order):
     """Return a ratio test with its comparison, and the order of tokens in a draw, as arguments."""
     def verify(guesses, p_draft, p_target, uniforms):
         B, K = guesses.shape
@@ -295,32 +214,24 @@ def exponential_race(u, p, q):
     return -np.log(u) / q > -np.log(np.minimum(p / q, 1)) / q
 
 
-MATCH = EXACT["match"]
 INTERVALS = {
     "shifted": on_uniforms(shifted),
-    "tests shifted": on_uniforms(shifted, columns=slice(0, -1)),
-    "replacement shifted": on_uniforms(shifted, columns=slice(-1, None)),
-    "match, shifted": on_uniforms(shifted, MATCH),
+    "match, shifted": on_uniforms(shifted, EXACT["match"]),
     "block, shifted": on_uniforms(partial(shifted, by=0.7109375), EXACT["traversal"]),
     "reflected": on_uniforms(reflected),
-    "tests reflected, 1 at 0": on_uniforms(lambda u: 1 - u, columns=slice(0, -1)),
-    "three intervals exchanged": on_uniforms(exchanged),
-    "permuted": on_uniforms(lambda u: u[:, ::-1].copy()),
     "sorted": ratio_test(lambda u, p, q: u < p / q, lambda weights: np.argsort(-weights, axis=1)),
     "in logarithms": ratio_test(lambda u, p, q: np.log(u) < np.log(p) - np.log(q)),
     "an exponential race": ratio_test(exponential_race),
-    "products": ratio_test(lambda u, p, q: u * q < p),
-    "products, equal too": ratio_test(lambda u, p, q: u * q <= p)}
-SIZES = [(1, 3), (2, 3), (3, 3), (2, 4), (3, 4)]
-CASES = [(K, V, dtype) for K, V in SIZES for dtype in oracle.DTYPES]
+    "products": ratio_test(lambda u, p, q: u * q < p)}
+CASES = [*product([(1, 3), (2, 3), (3, 3), (2, 4), (3, 4)], oracle.DTYPES)]
 
 
-@pytest.mark.parametrize("K, V, dtype", [
-    case if case in [(1, 3, "float32"), (3, 3, "float64")] else
-    pytest.param(*case, marks=pytest.mark.weekly) for case in CASES])
-@pytest.mark.parametrize("name", INTERVALS)
-def test_a_right_verifier_is_exact_whatever_it_does_to_its_uniforms(name, K, V, dtype):
-    assert check(INTERVALS[name], K, V, dtype).exact
+@pytest.mark.parametrize("name, size, dtype", [
+    *((name, size, dtype) for name, (size, dtype) in zip(INTERVALS, cycle([
+        ((3, 3), "float64"), ((1, 3), "float32")]))),
+    *(pytest.param(name, *case, marks=pytest.mark.weekly) for name in INTERVALS for case in CASES)])
+def test_a_right_verifier_is_exact_whatever_it_does_to_its_uniforms(name, size, dtype):
+    assert check(INTERVALS[name], *size, dtype).exact
 
 
 def test_a_point_that_contradicts_a_box_cuts_it():
@@ -376,17 +287,19 @@ def with_a_bonus_token(guesses, p_draft, p_target, uniforms, bonus):
     return chain(guesses, p_draft, np.concatenate([p_target, bonus_row], axis=1), uniforms)
 
 
+def in_a_tuple(*arrays):
+    tokens = chain(*arrays)
+    return np.where(tokens < 0, 7, tokens), (tokens >= 0).sum(axis=1) - 1
+
+
+def cut(tokens, n_accepted):
+    return np.where(np.arange(tokens.shape[1]) <= n_accepted[:, None], tokens, -1)
+
+
 @pytest.mark.parametrize("verify, line", [*zip(
-    [last_uniforms_apart, without_p_draft, with_a_bonus_token], LAMBDAS, strict=True)])
+    [last_uniforms_apart, without_p_draft, with_a_bonus_token, in_a_tuple], LAMBDAS, strict=True)])
 def test_the_lambdas_of_the_docstring_serve_verifiers_with_other_arguments(verify, line):
-    assert check(eval(line, {"verify": verify, "draw": draw})).exact
-
-
-def test_a_bonus_token_that_is_given_may_be_wrong():
-    right, wrong = "draw(p[:, -1]", "draw(p[:, -2]"
-    line = LAMBDAS[-1].replace(right, wrong)
-    report = check(eval(line, {"verify": with_a_bonus_token, "draw": draw}))
-    assert wrong in line and report.rule.startswith("last-row-bonus: ")
+    assert check(eval(line, {"verify": verify, "draw": draw, "cut": cut})).exact
 
 
 def test_padding_allows_rounds_of_any_number_of_guesses():
@@ -451,18 +364,8 @@ EXAMPLE = r" for guesses \[\d, \d, \d\] and uniforms \[[\d., e-]+\]"
     (lambda tokens: None, r"got object of shape \[\]"),
     (lambda tokens: tokens * np.nan, "need signed integers of shape .*, got float64"),
     (lambda tokens: tokens.astype(np.uint8), "need signed integers .*, got uint8"),
-    (lambda tokens: (tokens, 1), r"need n_accepted of shape \[B\] = \[1024\], whole"),
-    (lambda tokens: (tokens, 1, 1), r"need tokens or \(tokens, n_accepted\), got a tuple"),
-    (lambda tokens: (tokens, (tokens >= 0).sum(axis=1) + 3),
-     r"need n_accepted of 0 .. 3, .*, got \d with \[.* \(line 1; "),
-    (lambda tokens: (tokens, np.full(len(tokens), 3)), "and one token more than that, got 3"),
-    (lambda tokens: tokens[0].tolist(), "need 1024 lists of tokens, one for each row, got 4"),
-    (lambda tokens: [[0] * 5] * len(tokens), r"need a list of 1 to 4 whole .* got \[0, 0, 0"),
-    (lambda tokens: [[0.5]] * len(tokens), r"whole numbers for each row, got \[0.5\]"),
-    (lambda tokens: [[[0], [1, 2]]] * len(tokens), "need whole numbers as tokens, got lists"),
-    (lambda tokens: [[]] * len(tokens), r"need 1 to 4 tokens .*, got \[-1, -1, -1, -1\]"),
-    (lambda tokens: tokens if len(tokens) > 1 else tokens.tolist(),
-     "need results of one form, got lists after array"),
+    (lambda tokens: [[0], [1, 2]], r"need one array of tokens, got a list"),
+    (lambda tokens: (tokens, tokens[:, 0]), r"need one array of tokens, got a tuple"),
     (lambda tokens: tokens + 1, "need 1 to 4 tokens of 0 .. 2 for 3 guesses, then -1"),
     (lambda tokens: np.full_like(tokens, 7), r"got \[7, 7, 7, 7\]" + EXAMPLE),
     (lambda tokens: np.full_like(tokens, -1), r"got \[-1, -1, -1, -1\]" + EXAMPLE),
@@ -476,68 +379,6 @@ def test_what_cannot_be_judged_gets_one_sentence(change, sentence):
     assert re.search(f"^not checked: .*{sentence}", str(report)) and "\n" not in str(report)
     assert re.search(rf" \((line \d+; )?{re.escape(oracle.ORIGIN)}\)$", str(report))
     assert not report.is_checked
-
-
-def test_a_refusal_names_the_line():
-    """Of two calls with 600 rows the second has a wrong answer in its third row."""
-    cases = oracle.Cases(3, 3, "float64", np.asarray, padding=False, rows=None)
-    rows = np.zeros(600, dtype=int), RNG.random((600, 4))  # numbers of cases, and uniforms
-    tokens = cases.call(chain, *rows)
-    tokens[2] = 7
-    with pytest.raises(oracle.Refused) as refused:
-        cases.call(lambda *arrays: tokens, *rows)
-    report = oracle.not_checked(refused.value, cases)
-    assert f"(line 603; {oracle.ORIGIN})" in str(report)
-
-
-# ---- the forms of a result
-
-OF_TWO_TOKENS = [[[0.5, 0.5], [0.25, 0.75], [0.5, 0.5]], [[0.25, 0.75], [0.5, 0.5], [0.5, 0.5]]]
-
-
-def in_a_tuple(tokens, padding=7):
-    """Return (tokens, n_accepted) with padding that is no token."""
-    n_tokens = (tokens >= 0).sum(axis=1)
-    return np.where(tokens < 0, padding, tokens), n_tokens - 1
-
-
-def in_lists(tokens):
-    """Return a list of tokens for each row, of different lengths."""
-    return [[token for token in row if token >= 0] for row in tokens.tolist()]
-
-
-READ_AS = {
-    "tuple": (in_a_tuple, "read as (tokens, n_accepted), padding not judged"),
-    "lists": (in_lists, "read as lists of tokens"),
-    "arrays of a row's tokens": (lambda tokens: list(map(np.array, in_lists(tokens))),
-                                 "read as lists of tokens"),
-    "a tuple of lists": (lambda tokens: (in_lists(tokens), in_a_tuple(tokens)[1]),
-                         "read as (tokens, n_accepted), padding not judged")}
-
-
-@pytest.mark.parametrize("rule", [chain, WRONG["target-draw"]])
-@pytest.mark.parametrize("form, words", READ_AS.values(), ids=READ_AS)
-def test_a_verifier_is_judged_in_every_form_and_the_report_says_which(form, words, rule):
-    report = check(lambda *arrays: form(rule(*arrays)), 2, rows=OF_TWO_TOKENS)
-    of_arrays = check(rule, 2, rows=OF_TWO_TOKENS)
-    assert report.exact == of_arrays.exact == (rule is chain)
-    assert f"; {words})" in str(report) and "V = 2" in str(report)
-    assert str(report).replace(f"; {words}", "") == str(of_arrays)
-
-
-def test_a_wrong_number_of_accepted_guesses_is_seen():
-    """The last token is cut off wherever a guess was accepted: it is never refused."""
-    def verify(*arrays):
-        tokens, n_accepted = in_a_tuple(chain(*arrays), padding=-1)
-        return tokens, np.maximum(n_accepted - 1, 0)
-
-    assert check(verify, K=2).exact is False
-
-
-@pytest.mark.parametrize("form, words", READ_AS.values(), ids=READ_AS)
-def test_sampling_reads_the_forms_too(form, words):
-    verify = with_own_numbers(lambda *arrays: form(chain(*arrays)), seed=5)
-    assert words in str(check_by_sampling(verify, n=1000))
 
 
 def in_every_call(period):
@@ -558,7 +399,7 @@ def in_every_call(period):
          "call 10", "call 3"])
 def test_a_row_that_depends_on_its_batch_or_on_earlier_calls_is_told(rows_of_batch):
     verify = wrong_where(lambda g, u: rows_of_batch(len(g)))
-    for K in (1, 2, 3):
+    for K in (1, 3):
         assert "depend on more than its arguments" in str(check(verify, K))
 
 
@@ -624,7 +465,7 @@ def test_other_arguments_are_refused(arguments, sentence):
 
 # ---- by sampling
 
-@pytest.mark.parametrize("n_runs", [1000, pytest.param(10_000, marks=pytest.mark.weekly)])
+@pytest.mark.parametrize("n_runs", [200, pytest.param(10_000, marks=pytest.mark.weekly)])
 def test_a_right_verifier_is_not_called_wrong(n_runs):
     """Some run of n_runs raises an alarm with a probability of at most n_runs / 1e9."""
     verify = with_own_numbers(chain, seed=1)
@@ -633,25 +474,19 @@ def test_a_right_verifier_is_not_called_wrong(n_runs):
 
 
 def test_alarms_are_as_rare_as_stated_and_not_impossible():
-    """1,000 runs that may fail with 1/2 each: more than 600 with a probability below 1e-9."""
+    """200 runs that may fail with 1/2 each: more than 150 with a probability below 1e-10."""
     verify = with_own_numbers(chain, seed=1)
-    alarms = sum(check_by_sampling(verify, 200, K=2, false_alarm=0.5, seed=seed).exact is False
-                 for seed in range(1000))
-    assert 0 < alarms <= 600
+    rows = [[[0.5, 0.5]] * 3] * 2  # of two tokens, so that few events share the probability
+    alarms = sum(
+        check_by_sampling(verify, 200, 1, rows=rows, false_alarm=0.5, seed=seed).exact is False
+        for seed in range(200))
+    assert 0 < alarms <= 150
 
 
 def test_sampling_sees_a_wrong_rule():
-    verify = with_own_numbers(WRONG["target-draw"], seed=2)
-    report = check_by_sampling(verify)
+    """It is missed with a probability below 1e-9: a first token comes .23 too rarely."""
+    report = check_by_sampling(with_own_numbers(WRONG["target-draw"], seed=2))
     assert report.exact is False and "uniforms" not in str(report)
-
-
-def test_sampling_shows_the_distance_and_tokens_of_the_exact_check():
-    verify = with_own_numbers(WRONG["hard-ratio"], seed=4)
-    report = check_by_sampling(verify, n=50_000)
-    *distances, tokens = KNOWN["hard-ratio"]
-    assert report.distance == pytest.approx(max(distances), abs=0.02)
-    assert report.tokens_per_round == pytest.approx(tokens, abs=0.05)
 
 
 def sheared(verify):
@@ -755,14 +590,13 @@ def test_ctrl_c_ends_in_one_line(tmp_path):
     assert outcome(oracle.main, path) == (130, "", f"{oracle.PROGRAM}: interrupted\n")
 
 
-@pytest.mark.parametrize("words, status", [("mine.py --K 1", 1), ("--command false", 2)])
-def test_a_reader_that_stops_is_no_traceback(words, status, tmp_path):
+def test_a_reader_that_stops_is_no_traceback(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from exact.rules.batched import WRONG\nverify = WRONG['next-rows']", "utf-8")
-    command = f"set -o pipefail; {sys.executable} -m exact.oracle {words} | true"
+    command = f"set -o pipefail; {sys.executable} -m exact.oracle mine.py --K 1 | true"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, text=True, capture_output=True,
                           env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert (done.returncode, done.stderr) == (status, "")
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 # ---- docs/oracle.md
