@@ -11,7 +11,6 @@ patterns    texts that fit a pattern
 engines     other programs on the same work
 loops       our loop and transformers' loop over the same models
 low_acceptance  faults in the draft, and the acceptance by position that shows them
-door        what wrappers/transformers_model.py adds to a pass
 real        a real chat model, and other programs on the same prompts
 power       the oracle's power: how surely it refuses a wrong rule
 """

@@ -2,8 +2,6 @@
 
 from typing import Protocol
 
-NO_TEMPLATE = "this tokenizer has no chat template: give a prompt, not messages"
-
 
 class Tokenizer(Protocol):
     """List what encoder.Encoder and ChatTokens (wrappers/chat_tokens.py) both offer."""

@@ -1,9 +1,8 @@
 """Serve a page that shows a run round by round; open the printed address.
 
-GET / returns trace.html with live.html; POST /decode takes {"prompt", "decoder", "K",
-"temperature", "seed", "N"} and perhaps "chat": true (the prompt is a message) and a pattern,
-"regex", "json_schema" or "lark". It returns a line of JSON per round, and a last line with the
-seconds or the error. One text is written at a time.
+GET / returns trace.html with live.html; POST /decode takes the entries of a prompt
+(run/entries.py), "decoder" and "K". It returns a line of JSON per round, and a last line with
+the seconds or the error. One text is written at a time.
 Only this machine can connect. Requests from other pages have a different Origin or Host, and
 are refused.
 """
@@ -22,11 +21,10 @@ import numpy as np
 
 from lib.backend.arrays import in_one_line
 from lib.checkpoints.files import json_value
-from lib.pattern import KINDS
 from lib.terminal import Parser, command
 from page.page import page_text, run_as_data
-from run.flags import SAMPLING, SEED, TEXT, parse_args
-from run.prompts import grammar_of_line
+from run.entries import ENTRIES, check_entries, task_of_entries
+from run.flags import parse_args
 from run.rounds import watched
 from run.task import (
     MAX_PROMPT,
@@ -34,16 +32,13 @@ from run.task import (
     compile_products,
     load_task,
     models_of_decoder,
-    text_and_ids,
     timed_rounds,
     with_costs,
-    with_ids,
-    with_pattern,
 )
-from sampling import check_sampling
 from speculative import generate
 from variants import DECODERS, build, entry_of
 from variants.registry import whole_from_0
+from variants.speculative import DECODER as DEFAULT
 
 HOST = "127.0.0.1"
 LAST_PORT = 2**16 - 1
@@ -60,60 +55,17 @@ def port(text: str) -> int:
     return value
 
 
-def plain_text(value: Any) -> str:
-    """Return a value that is a text."""
-    if not isinstance(value, str):
-        raise ValueError(f"need a text, got {value!r:.80}")
-    return value
-
-
-# The parts of a request that every decoder needs, and their readers: those of main.py's flags.
-READ = {"prompt": plain_text, "decoder": plain_text, "N": TEXT["n_tokens_to_generate"]["type"],
-        "seed": SEED["seed"]["type"], "temperature": SAMPLING["temperature"]["type"]}
-PARTS = (*READ, "K", "chat", *KINDS)
-
-
-def read_request(asked: Any) -> dict:
-    """Return the values of READ in a request; ValueError that names a missing or wrong part."""
-    if not isinstance(asked, dict):
-        raise ValueError(f"need a JSON object, got {asked!r:.80}")
-    for name in asked:
-        if name not in PARTS:
-            raise ValueError(f"{name!r:.80} is not part of a request: choose from "
-                             f"{', '.join(PARTS)}")
-    asked = {"temperature": 0.0} | asked
-    values = {}
-    for name, read in READ.items():
-        if name not in asked:
-            raise ValueError(f"need a request with {name}, got none")
-        try:
-            values[name] = read(asked[name])
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-    return values
-
-
 def task_of(task: Task, asked: Any) -> Task:
     """Return the Task that a page asks for; ValueError for a missing or wrong value."""
-    values = read_request(asked)
-    entry = entry_of(values["decoder"])
+    if not isinstance(asked, dict):
+        raise ValueError(f"need a JSON object, got {asked!r:.80}")
+    check_entries(asked, (*ENTRIES, "decoder", "K"))
+    entry = entry_of(str(asked.get("decoder", DEFAULT.name)))
     settings = entry.settings({"K": asked["K"]} if "K" in asked else {})
-    # The page chooses the temperature. The command line chose top_k and the other settings.
-    sampling = task.models.sampling | {"temperature": values["temperature"]}
-    check_sampling(**sampling)
-    task = task._replace(entry=entry, settings=settings, N=values["N"], seed=values["seed"])
-    # A request without a pattern keeps the pattern of the command line, if there is one.
-    if grammar := grammar_of_line(asked):
-        task = with_pattern(task, grammar, asked)
-    is_chat = asked.get("chat") is True
-    message = {"role": "user", "content": values["prompt"]}
-    given = {"messages": [message]} if is_chat else {"prompt": values["prompt"]}
-    _, ids = text_and_ids(given, task.encoder)
-    task = with_ids(task._replace(is_chat=is_chat), ids)
+    task = task_of_entries(asked, task._replace(entry=entry, settings=settings))
     # The last step, because a draft that is made from the target takes time.
     draft, target = models_of_decoder(entry, settings, task.models.draft, task.models.target)
-    return task._replace(models=task.models._replace(draft=draft, target=target,
-                                                     sampling=sampling))
+    return task._replace(models=task.models._replace(draft=draft, target=target))
 
 
 def run_so_far(task: Task, rounds: Sequence[dict] = ()) -> dict:

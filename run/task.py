@@ -11,19 +11,14 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from lib.backend import products
-from lib.checkpoints import huggingface
 from lib.pattern import KINDS, Pattern
-from lib.terminal import (
-    notify,
-    open_flag,
-    try_to_write,
-)
-from lib.tokenizer import NO_TEMPLATE, Tokenizer
+from lib.terminal import notify, open_flag, try_to_write
+from lib.tokenizer import Tokenizer
 from measure.passes import Timed
 from speculative import Round, Step
-from utils import find_folder, load_pair, read_encoder, runs_in_transformers
+from utils import find_folder, load_pair, runs_in_transformers
 from variants import DECODERS, Models
-from variants.registry import Decoder, LogitsModel, Target, missing
+from variants.registry import Decoder, LogitsModel, Target
 from wrappers.forced import with_forced_runs
 from wrappers.window import window
 
@@ -63,7 +58,7 @@ def text_and_ids(given: dict, encoder: Any) -> tuple[str, list[int]]:
     if "messages" not in given:
         return given["prompt"], encoder.encode(given["prompt"])
     if not getattr(encoder, "has_chats", False):  # an Encoder has none
-        raise ValueError(NO_TEMPLATE)
+        raise ValueError("this tokenizer has no chat template: give a prompt, not messages")
     text = encoder.chat_text(given["messages"])
     return text, encoder.encode_bytes(text.encode())  # the template has begun the text
 
@@ -216,7 +211,6 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     """Return the Task of the flags, and of their prompt unless one is given."""
     given = {"prompt": prompt} if prompt is not None else prompt_of_flags(args)
     folder = find_folder(args.target_model_size, args.models_dir)
-    check_without_weights(args, folder)
     draft_size = args.draft_model_size if "draft" in args.needs else None
     draft_folder = find_folder(draft_size or args.target_model_size, args.models_dir)
     check_backend(args, [folder, draft_folder])
@@ -292,20 +286,6 @@ def timed_rounds(rounds: Iterator[Round]) -> Iterator[tuple[Round, float]]:
         yield result, seconds
 
 
-def check_without_weights(args: Namespace, folder: Path) -> None:
-    """Raise ValueError for what can be refused before weights are read, which takes long."""
-    # Models of transformers read trees, but lack other things that a decoder may need.
-    if runs_in_transformers(folder, args.backend):
-        lacking = missing(args.needs, Models(None, None, {}))
-        if lacking:
-            raise ValueError(f"--decoder {args.entry.name} needs {lacking}: {folder} is a "
-                             "model of transformers here")
-    # Pattern raises ValueError if the tokenizer cannot write the pattern.
-    tokenizer = tokenizer_of_folder(folder, args) if args.grammar else None
-    if tokenizer:
-        Pattern(args.grammar, tokenizer, n_prompt=0)
-
-
 def check_backend(args: Namespace, folders: list[Path]) -> None:
     """Note in `args` if transformers runs all models; ValueError if a given one runs none."""
     if args.backend == "transformers":
@@ -317,21 +297,6 @@ def check_backend(args: Namespace, folders: list[Path]) -> None:
         raise ValueError(f"--backend {args.backend} does not apply to {folders[0]}, because "
                          "transformers runs this model: leave out --backend")
     args.backend = "transformers"  # as --json and the records show it
-
-
-def tokenizer_of_folder(folder: Path, args: Namespace) -> Tokenizer | None:
-    """Return the tokenizer of a folder of transformers or of GPT-2, without its weights.
-
-    None for other folders: OpenAI's files may not be there yet, and the tokenizer of a Llama is
-    loaded with its model.
-    """
-    if runs_in_transformers(folder, args.backend):
-        # PyTorch is imported for such models only.
-        from wrappers.transformers_tokenizer import transformers_tokenizer
-        return transformers_tokenizer(folder)
-    if not huggingface.is_model(folder) or huggingface.folder_model_type(folder) != "gpt2":
-        return None
-    return read_encoder(folder, huggingface.read_hparams(folder)["n_vocab"], args.cut_vocab)
 
 
 def stops(names: list[str] | None, encoder: Tokenizer, flag: str = "--stop"

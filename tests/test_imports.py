@@ -7,9 +7,7 @@ import re
 import subprocess
 import sys
 
-import pytest
-
-from tests.pages import ROOT, file_text, table
+from tests.pages import ROOT
 
 APART = {"lib.checkpoints", "run", "measure", "tqdm", "argparse", "numba"}
 
@@ -71,12 +69,6 @@ def test_imports_lead_down():
                 assert room == other or FLOOR.get(other, -1) < FLOOR[room], (file, other)
 
 
-def test_the_table_of_floors_is_the_one_that_imports_are_held_to():
-    floors = table(file_text(".github/CONTRIBUTING.md"), "floor |")
-    linked = [set(re.findall(r"\]\(\.\./(\w+)(?:\.py)?\)", label)) for label in floors]
-    assert linked == FLOORS[::-1]
-
-
 def floor_in_exact(module):
     """Return the floor of exact.NAME or exact.PACKAGE.NAME."""
     for floor, rooms in enumerate(ROOMS_OF_EXACT):
@@ -94,22 +86,3 @@ def test_imports_within_exact_lead_down():
             is_file = (ROOT / package.replace(".", "/") / f"{name}.py").is_file()
             other = f"{package}.{name}" if is_file else package
             assert floor_in_exact(other) <= floor_in_exact(module), (module, other)
-
-
-# the packages whose docstring lists their files; variants/ lists its files in FILES
-PACKAGES = [file.parent for file in sorted(ROOT.rglob("__init__.py"))
-            if file.read_text("utf-8").startswith('"""') and file.parent.name != "variants"]
-
-
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_packages_docstring_has_a_line_for_each_of_its_files(package):
-    text = (package / "__init__.py").read_text("utf-8").split('"""')[1]
-    named = re.findall(r"^(\w+)  +\S", text, re.M)
-    parts = {path.stem for path in package.glob("*.py")} - {"__init__"}
-    parts |= {path.parent.name for path in package.glob("*/__init__.py")}
-    assert sorted(named) == sorted(parts)
-    assert text.split("\n\n")[0].rstrip().endswith(".")  # one sentence, or two
-
-
-def test_the_rooms_of_exact_say_what_they_hold():
-    assert {ROOT / "exact", ROOT / "exact/rules", ROOT / "exact/engines"} <= {*PACKAGES}

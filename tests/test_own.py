@@ -9,7 +9,6 @@ import pytest
 import main
 from lib.backend import products
 from run.flags import entry_of_flag
-from run.prompts import Job
 from tests.commands import json_of_run, outcome, refusal, run_main
 from tests.test_judge import GUESS, RIGHT, STEP
 from tests.test_rounds import stored_run
@@ -136,12 +135,12 @@ def test_the_flags_of_a_file_are_those_of_its_build(file):
     assert "--lenience does not apply" in refusal(main.main, "--decoder", path, "--lenience", 1)
 
 
-def test_a_worker_of_the_survey_runs_a_file_and_can_send_its_rounds(file):
-    job = Job({}, [40, 50], n_left=12)
-    rounds, ours = (survey.rounds_of_text(("--decoder", decoder, "--temperature", "1"), job)
-                    for decoder in (file(RIGHT), "speculative"))
-    sent = pickle.loads(pickle.dumps(rounds))
-    assert [result.ids for result in sent] == [result.ids for result in ours]
+def test_a_worker_of_the_survey_runs_a_file_and_can_send_its_text(file):
+    given = {"prompt": "A fox", "n_tokens_to_generate": 12}
+    text, ours = (survey.written_text(("--decoder", decoder, "--temperature", "1"), given, 0)
+                  for decoder in (file(RIGHT), "speculative"))
+    sent = pickle.loads(pickle.dumps(text))
+    assert [result.ids for result in sent.rounds] == [result.ids for result in ours.rounds]
 
 
 def test_will_it_pay_races_a_file(file, monkeypatch):

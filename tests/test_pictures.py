@@ -10,7 +10,7 @@ import pytest
 
 from docs.__main__ import main
 from docs.pictures.gallery import IMAGES, picture_names, write_picture
-from docs.pictures.palette import COLOURS, SERIES, darkened
+from docs.pictures.palette import darkened
 from docs.pictures.theorem1 import N_SHOWN, parts
 from docs.tables import first_round, stored
 from exact.law import paths
@@ -39,36 +39,6 @@ def test_the_dark_picture_is_the_light_one_in_the_dark_colours(name):
     assert len(light) < 150_000
     assert not re.search(r'<script|<image|<a |href="(?!#)|@import|url\((?!#)|@font-face', light)
     assert ElementTree.fromstring(light).tag.endswith("svg")
-
-
-def contrast(one, other):
-    """Return the contrast of two colours, 1 to 21, as WCAG 2 defines it."""
-    lights = []
-    for colour in (one, other):
-        parts = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255  # of "#rrggbb"
-        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-        lights.append(0.05 + linear @ [0.2126, 0.7152, 0.0722])
-    return max(lights) / min(lights)
-
-
-@pytest.mark.parametrize("side, page", [(0, "#ffffff"), (1, "#0d1117")])  # light, dark
-def test_text_lines_and_bars_stand_out_from_their_ground(side, page):
-    colours = {name: both[side] for name, both in COLOURS.items()}
-    for ground in (page, colours["panel"]):
-        for name in colours.keys() - {"line", "panel", "track"}:  # of frames and grounds
-            least = 4.5 if name in {"ink", "muted", "grey", *SERIES} else 3
-            assert contrast(colours[name], ground) >= least, name
-    for ground in ("track", "blue_bar"):  # with text on them
-        assert contrast(colours["ink"], colours[ground]) >= 4.5
-
-
-@EACH_PICTURE
-def test_only_frames_are_faint(name):
-    """Only the frame around a panel has a line in one of the colours "line" and "track"."""
-    svg = committed_svg(name)
-    faint_stroke = rf"stroke: ?(?:{COLOURS['line'][0]}|{COLOURS['track'][0]})"
-    classes = re.findall(rf"\.(\w+)\s*{{[^}}]*{faint_stroke}", svg)
-    assert {*classes} <= {"panel"} and not re.search(rf'style="[^"]*{faint_stroke}', svg)
 
 
 @pytest.mark.parametrize("name, words", [

@@ -21,19 +21,19 @@ that it receives, so use it only on a network that you trust.
 import sys
 from argparse import Namespace
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from itertools import chain, islice
 
 import numpy as np
+from tqdm import tqdm
 
 from lib.backend.arrays import in_one_line
-from lib.pattern import DeadEnd
 from lib.terminal import Help, Parser, command
 from run.flags import parse_args
-from run.prompts import Job, Writer, write_records
+from run.prompts import Job, Writer, Written, noting_step, task_of_line, write_records
 from run.task import Task, load_task
-from speculative import Round, generate
+from speculative import generate
 from variants import build
 from variants.registry import whole
 
@@ -44,20 +44,21 @@ AHEAD = 256  # prompts that are submitted to Dask before the first text is await
 @lru_cache(maxsize=1)
 def load_once(words: tuple[str, ...]) -> Task:
     """Return the Task of a command line; a worker loads its models once for all prompts."""
-    # The prompt is a placeholder: Job.task puts the tokens of a job's prompt in its place.
+    # The prompt is a placeholder: task_of_line puts the tokens of a line's prompt in its place.
     return load_task(parse_args(words), prompt=".")
 
 
-def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
-    """Return the rounds of a job's text."""
-    task = job.task(load_once(words))
+def written_text(words: tuple[str, ...], given: dict, index: int) -> Written:
+    """Return the text of a line; its seed depends on the line or on its position alone."""
+    task = task_of_line(given, index, load_once(words))
     models = task.new_models()
     step = task.with_forced(build(task.entry, models, task.settings), models)
-    # The seed depends on the line or on its position, and not on the worker.
-    rng = np.random.default_rng(task.seed)
-    rounds = generate([*job.x], step, job.n_left, rng, task.ended)
+    written = Written()
+    step = noting_step(step, task, written, tqdm(disable=True))
+    rounds = generate(task.x, step, task.n_new, np.random.default_rng(task.seed), task.ended)
     # A worker sends the rounds to the client, without the distributions, which are large.
-    return [result._replace(p_draft=[], p_target=[]) for result in rounds]
+    written.rounds = [result._replace(p_draft=[], p_target=[]) for result in rounds]
+    return written
 
 
 def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int | None,
@@ -66,9 +67,6 @@ def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int
     if args.batch is not None:
         raise ValueError("--batch does not apply to tools.survey: a worker writes one text at "
                          "a time")
-    if args.logprobs:
-        raise ValueError("--logprobs does not apply to tools.survey: its workers return tokens "
-                         "alone")
     # Before --out is opened, `build` refuses flags that do not fit, and a client refuses a
     # scheduler that does not answer.
     build(task.entry, task.new_models(), task.settings)
@@ -81,35 +79,28 @@ def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int
         if first is None:
             return
         with new_client(scheduler, n_workers) as client:
-            decode = partial(rounds_of_text, words)
-            yield from finished_texts(client, decode, chain([first], jobs))
+            yield from finished_texts(client, partial(written_text, words),
+                                      chain([first], jobs))
 
     return write_texts
 
 
-def finished_texts(client, decode: Callable, jobs: Iterable[Job]):
-    """Yield (job, rounds) in the order of `jobs`.
-
-    A prompt becomes an error record if it kills workers, or if its pattern cannot be written to
-    its end.
-    """
+def finished_texts(client, write: Callable, jobs: Iterable[Job]) -> Iterator[Written]:
+    """Yield the texts of `jobs` in their order; one that kills workers becomes an error."""
     from distributed import KilledWorker  # optional: requirements/cluster.txt
 
-    # A generator submits a job to Dask only when its next pair is asked for. So AHEAD jobs are
+    # A generator submits a job to Dask only when its next text is asked for. So AHEAD jobs are
     # submitted at first, and then one job for each finished text.
     # pure=False: Dask must not replace a job by the result of an earlier job with equal
     # arguments.
-    submitted = ((job, client.submit(decode, job, pure=False)) for job in jobs)
+    submitted = (client.submit(write, job.given, job.head["index"], pure=False) for job in jobs)
     futures = deque(islice(submitted, AHEAD))
     while futures:
-        job, future = futures.popleft()
         try:
-            yield job, future.result()  # waits for the text
+            yield futures.popleft().result()  # waits for the text
         # Dask gives up a job after several workers died while they ran it. The survey goes on.
         except KilledWorker as why:
-            yield Job(job.head | {"error": in_one_line(why)}), []
-        except DeadEnd as why:
-            yield Job(job.head | {"error": str(why)}), []
+            yield Written(error=in_one_line(why))
         except Exception as why:
             raise OSError("need workers that can load the models, got "
                           f"{in_one_line(why)}") from why

@@ -54,9 +54,9 @@ from measure.race import (
     seconds_per_token,
     text_figures_of_runs,
 )
+from run.entries import entries_of_line, opened_prompts, prompt_lines
 from run.flags import LOADING, entry_of_flag
-from run.prompts import opened_prompts, prompt_lines, prompt_of_line, text_and_ids
-from run.task import check_backend, nonempty
+from run.task import check_backend, nonempty, text_and_ids
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
 from tools.report import ASSUMED, draw_answer, paragraphs, picture_path
@@ -152,7 +152,7 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
             try:
                 # main.py writes an error for a blank line. Here it is skipped.
                 if line.strip():
-                    _, ids = text_and_ids(prompt_of_line(line), encoder)
+                    _, ids = text_and_ids(entries_of_line(line), encoder)
                     yield nonempty(ids)
             except ValueError as error:
                 raise ValueError(f"{path}, line {i}: {error}") from None

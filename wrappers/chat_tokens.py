@@ -20,7 +20,6 @@ from lib.checkpoints.chat_template import render
 from lib.checkpoints.files import read_json
 from lib.checkpoints.vocabulary import ends_of_folder
 from lib.packages import package
-from lib.tokenizer import NO_TEMPLATE
 
 TO_BYTES = str.maketrans({character: chr(byte) for byte, character in
                           byte_characters().items()})
@@ -144,11 +143,9 @@ class ChatTokens:
         """Return a chat as one text up to the model's answer, by the tokenizer's chat template.
 
         `messages` are [{"role": "user", "content": ..}, ..]. The text contains the names of
-        special tokens, such as the token that begins a text. ValueError if the tokenizer has no
-        template, or the template does not take these messages.
+        special tokens, such as the token that begins a text. The tokenizer must have a template
+        (`has_chats`). ValueError if the template does not take these messages.
         """
-        if not self.has_chats:
-            raise ValueError(NO_TEMPLATE)
         is_chat = isinstance(messages, list) and messages and all(
             isinstance(message, dict) and {"role", "content"} <= message.keys()
             for message in messages)

@@ -1,14 +1,11 @@
 """main.py --prompts and tools/survey.py: files that are written, interrupted and resumed."""
 
 import codecs
-import contextlib
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -20,16 +17,11 @@ import main
 from lib.backend import products
 from lib.pattern import DeadEnd
 from lib.terminal import command
+from run import prompts
+from run.entries import prompt_lines
 from run.flags import parse_args, settings_for_json
-from run.prompts import (
-    Job,
-    append_records,
-    prompt_lines,
-    record_of,
-    repeated_ids,
-    write_records,
-)
-from run.task import Task, load_task
+from run.prompts import Job, Written, append_records, record_of, write_records
+from run.task import Task
 from sampling import with_sampling
 from speculative import Round, draft_and_verify, generate
 from tests.checkpoints import HPARAMS, write_converted
@@ -89,9 +81,19 @@ def out_bytes():
     return Path("out").read_bytes()
 
 
+def untimed(data):
+    """Return the records of a file's bytes, without what a clock says; texts take time."""
+    every = [json.loads(line) for line in data.splitlines()]
+    for record in every:
+        if "ids" in record:
+            assert 0 <= record.pop("prompt_s") <= record.pop("time_s")
+            assert record.pop("tokens_per_second") is None or len(record["ids"]) > 1
+    return every
+
+
 def records(name="out"):
-    """Return the records of a file."""
-    return [json.loads(line) for line in Path(name).read_bytes().splitlines()]
+    """Return the records of a file, untimed."""
+    return untimed(Path(name).read_bytes())
 
 
 @pytest.fixture
@@ -128,18 +130,6 @@ def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
             "tokens_per_pass": len(ids) / len(rounds)}
 
 
-def test_an_id_is_copied_and_named_if_several_prompts_have_it(run):
-    write_prompts(['{"prompt": "A bear", "id": "x1"}', '{"id": "x1", "prompt": "b", "seed": 0}',
-                   "A bear", '{"prompt": "b", "id": "x2"}'])
-    for _ in range(2):  # the second time all records are there
-        status, said, _ = run()
-        assert status == 0 and said.endswith('\nSeveral prompts have the id "x1".\n')
-    assert [(record.get("id"), record["prompt"]) for record in records()] == [
-        ("x1", "A bear"), ("x1", "b"), (None, "A bear"), ("x2", "b")]
-    assert repeated_ids({"0": 1, **dict.fromkeys("1234567", 2)}) == (
-        "\nSeveral prompts have the id 1, 2, 3, 4, 5 and 2 more.")
-
-
 BAD = [(b"once \xff upon", "byte 0xff at position 5"), (b"", "at least one token"),
        (b"a" * 32, "the prompt has 32 tokens, and at most 31 fit (n_ctx = 32): shorten it"),
        (b'{"prompt": "b"', "a line that begins with { must be a JSON object"),
@@ -174,19 +164,13 @@ def test_a_bad_line_becomes_its_error_and_the_others_are_written(run):
         assert "--window" not in record["error"]  # --prompts refuses it
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_prompt(run):
-    write_prompts([codecs.BOM_UTF8 + b'{"prompt": "A bear"}', "b", codecs.BOM_UTF8 + b"b"])
-    assert run()[0] == 0
-    assert [record["prompt"] for record in records()] == ["A bear", "b", "\ufeffb"]
-
-
 @pytest.mark.parametrize("entries", [
     {"seed": 5}, {"temperature": 0}, {"n_tokens_to_generate": 3}, {"n_tokens_to_generate": 0},
     {"stop": ["b", "c", "e"]}, {"seed": 7, "temperature": 0.5, "n_tokens_to_generate": 30}])
 def test_a_lines_own_settings_give_the_text_of_the_flags(run, flags, entries):
     """Other texts of the batch, with other settings, do not change it."""
     entries = {"seed": 0, **entries}  # without its own a text has the seed (--seed, index)
-    write_prompts(["A bear", json.dumps({"prompt": "A bird", **entries}), "b",
+    write_prompts(["A bear", json.dumps({"prompt": "A bird", "id": "x", **entries}), "b",
                    json.dumps({"prompt": "A bird", "temperature": 0.1})])
     assert run()[0] == 0
     words = []
@@ -196,24 +180,10 @@ def test_a_lines_own_settings_give_the_text_of_the_flags(run, flags, entries):
     alone = json_of_run(*flags[:-4], "--prompt", "A bird", *words)
     record = records()[1]
     assert record["ids"] == alone["speculative"]["ids"]
-    assert {name: record[name] for name in entries} == entries
+    assert record.items() >= (entries | {"id": "x"}).items()
+    assert run("--out", "alone", "--batch", 1)[0] == 0 and records("alone") == records()
     before = out_bytes()
-    assert run("--out", "alone", "--batch", 1)[0] == 0
-    assert Path("alone").read_bytes() == before
     assert run()[0] == 0 and out_bytes() == before  # resumed: nothing is written again
-
-
-@pytest.mark.parametrize("entries", [{"seed": 5}, {"temperature": 0.5}, {"stop": ["b"]},
-                                     {"n_tokens_to_generate": 3}, {"regex": "b+"}])
-def test_a_record_with_different_settings_of_its_line_is_refused(run, flags, entries):
-    if "regex" in entries:
-        pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
-    for first, second in ([entries, {}], [{}, entries]):
-        write_prompts([json.dumps({"prompt": "A bear", **first})])
-        assert run()[0] == 0
-        write_prompts([json.dumps({"prompt": "A bear", **second})])
-        assert f"line 1 of out was written with {[*entries][0]} " in refusal(main.main, *flags)
-        os.remove("out")
 
 
 def test_a_temperature_at_which_the_decoder_does_not_work_is_the_lines_error(run):
@@ -225,7 +195,7 @@ def test_a_temperature_at_which_the_decoder_does_not_work_is_the_lines_error(run
 
 
 def test_the_longest_line_is_one_prompt_and_a_longer_one_is_refused(flags, monkeypatch):
-    monkeypatch.setattr("run.prompts.MAX_PROMPT", 8)
+    monkeypatch.setattr("run.entries.MAX_PROMPT", 8)
     write_prompts(["A bear.", "b" * 7])  # with its newline the first line has 8 bytes
     with open("prompts", "rb") as file:
         assert [*prompt_lines(file, "prompts")] == [b"A bear.", b"b" * 7]
@@ -242,7 +212,7 @@ def test_errors_are_counted_again_until_they_are_corrected_and_tried_again(run):
     status, said, _ = run()
     assert status == 3 and "Wrote 4 texts and 2 errors" in said and said.endswith(advice)
     status, said, _ = run()
-    assert status == 3 and "to out, which already had 6 records (2 errors).\n" in said
+    assert status == 3 and "to out, which already had 6 records.\n" in said
     assert said.endswith(advice)
     before = records()
     write_prompts(["A bear", "b", "Nobody", "The end of it", "b", "b"])
@@ -254,33 +224,23 @@ def test_errors_are_counted_again_until_they_are_corrected_and_tried_again(run):
 
 
 def test_dashes_are_standard_input_and_output_and_the_report_goes_to_errors(whole, flags):
+    """Standard input is a pipe here, which is read once."""
     process = start_process(flags, "--prompts", "-", "--out", "-", stdin=subprocess.PIPE)
     said, err = process.communicate(Path("prompts").read_text("utf-8"), timeout=60)
-    assert process.returncode == 3 and said.encode() == whole
+    assert process.returncode == 3 and untimed(said) == untimed(whole)
     assert err.startswith("Wrote 6 texts and 1 error to standard output.\n")
     assert err.endswith("\nErrors: 1 of 7 records, the first in line 5.\n")
     assert not {"-", "-.lock"} & {*os.listdir()}
 
 
-def test_prompts_in_a_pipe_are_read_once(whole, run):
-    os.remove("out")
-    os.mkfifo("pipe")
-    with ThreadPoolExecutor(1) as writer:
-        writer.submit(Path("pipe").write_bytes, Path("prompts").read_bytes())
-        assert run("--prompts", "pipe")[0] == 3
-    assert out_bytes() == whole
-
-
 @pytest.mark.parametrize("more, words", [
-    ([], "interrupted: the same command resumes"), (["--out", "-"], "interrupted"),
-    (["--prompts", "-"],
-     "interrupted: the same command resumes if standard input has the same prompts")])
-def test_ctrl_c_says_how_to_resume_and_whole_records_stay(flags, more, words, monkeypatch, capfd):
+    ([], "interrupted: the same command resumes"), (["--out", "-"], "interrupted")])
+def test_ctrl_c_says_how_to_resume_and_whole_records_stay(flags, more, words, capfd):
     def interrupted_texts(jobs):
-        yield next(jobs), []  # a text without a round
+        next(jobs)
+        yield Written()  # a text without a round
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("run.prompts.opened_prompts", lambda path: open("prompts", "rb"))
     args = parse_args([*flags, *more])
     main_of_test = command("main.py")(
         lambda argv: write_records(args, lambda task, args: interrupted_texts))
@@ -291,88 +251,83 @@ def test_ctrl_c_says_how_to_resume_and_whole_records_stay(flags, more, words, mo
     assert lines.count("\n") == 1 and json.loads(lines)["prompt"] == "A bear"
 
 
-def test_short_contexts_no_new_tokens_and_other_newlines(run):
-    # the third line is not there: it would be an empty one after the last newline
-    write_prompts([b"a" * 30 + b"\r", b"a" * 31 + b"\r", b""])
+def test_marks_newlines_short_contexts_and_no_new_tokens(run):
+    """A byte order mark and a newline are no part of a prompt; 32 tokens fit the context."""
+    mark = codecs.BOM_UTF8
+    write_prompts([mark + b'{"prompt": "A bear"}', mark + b"b", b"a" * 30 + b"\r", b"a" * 31, b""])
     assert run()[0] == 0
-    assert [len(record["ids"]) for record in records()] == [2, 1]
+    assert [(record["prompt"], len(record["ids"])) for record in records()] == [
+        ("A bear", 9), ("\ufeffb", 9), ("a" * 30, 2), ("a" * 31, 1)]
     assert run("--n_tokens_to_generate", 0, "--out", "none")[0] == 0
-    record = json.loads(Path("none").read_text("utf-8").splitlines()[0])
+    record = json.loads(Path("none").read_text("utf-8").splitlines()[2])
     assert (record["text"], record["ids"], record["tokens_per_pass"]) == ("a" * 30, [], None)
-
-
-class Terminal(io.StringIO):
-    """Standard error that is a terminal."""
-
-    def isatty(self):
-        return True
-
-
-def test_a_terminal_shows_how_many_texts_and_tokens_there_are(flags, whole):
-    """`whole` had no terminal, and nothing on standard error."""
-    os.remove("out")
-    with contextlib.redirect_stderr(Terminal()) as terminal:
-        assert main.main(flags) == 3
-    shown = terminal.getvalue()
-    assert "0token" in shown and "0text" in shown and out_bytes() == whole
+    assert (record["time_s"], record["prompt_s"], record["tokens_per_second"]) == (0, 0, None)
 
 
 def test_a_record_is_in_the_file_before_the_next_text_is_written(tmp_path):
-    """So an interrupted run keeps it."""
+    """So an interrupted run keeps it; a prompt with an error reaches no writer."""
     path = tmp_path / "out"
     n_records = []  # in the file, whenever the next text is wanted
+    jobs = [Job({"index": 0}, {}, "a task"), Job({"index": 1, "error": "a reason"}),
+            *(Job({"index": i}, {}, "a task") for i in (2, 3))]
 
-    def texts():
-        for i in range(3):
-            yield Job({"index": i, "error": "a reason"}), []
+    def write_texts(jobs):
+        for _ in jobs:
             n_records.append(path.read_bytes().count(b"\n"))
+            yield Written(error="a dead end")
 
     with open(path, "a+b") as out:
-        append_records(out, texts(), None, 0)
-    assert n_records == [1, 2, 3]
+        assert append_records(out, jobs, write_texts, 0) == ([True] * 4, 0)
+    assert n_records == [0, 2, 3]
+    assert [record["error"] for record in records(path)] == [
+        "a dead end", "a reason", "a dead end", "a dead end"]
 
 
-def test_a_forced_round_is_no_pass_of_a_record():
-    rounds = [ForcedRound([2, 3], [2], None, None, 1), Round([4], [], None, None, 0)]
-    task = Task(SimpleNamespace(decode=str), Models(None, None, {}), None, {}, set(), N=3,
-                seed=0, n_ctx=9)
-    record = record_of(Job({}, [1], 3), rounds, task)
-    assert (record["tokens_per_pass"], record["acceptance"]) == (3, None)
+def task_of_toys(**fields):
+    """Return a task whose texts are lists of ids."""
+    return Task(SimpleNamespace(decode=str, end_of_text=9), Models(None, None, {}), None, {}, {9},
+                N=4, seed=0, n_ctx=9, x=[1], **fields)
 
 
-def test_texts_of_prompts_end_at_a_stop_token(run, models):
-    encoder = load_pair(SMALL, LARGE, models)[0]
-    assert run("--out", "whole")[0] == 3
-    # The stop token is the first letter that is not the end of its text.
-    stop = next(token for record in records("whole") for token in record.get("ids", [])[:-1]
-                if encoder.decode([token]).isalpha())
-    assert run("--stop", encoder.decode([stop]))[0] == 3
-    for record, ended in zip(records("whole"), records(), strict=True):
-        ids = record.get("ids", [])
-        if stop in ids:
-            ids = ids[: ids.index(stop) + 1]
-        assert ended.get("ids", []) == ids
+def test_a_forced_round_is_no_pass_and_the_prompt_is_read_after_it():
+    """Two tokens are forced in 1 s; the prompt and a token take until 5 s, a token until 7 s."""
+    rounds = [ForcedRound([2, 3], [2], None, None, 1), Round([4], [], None, None, 0),
+              Round([5], [], None, None, 0)]
+    record = record_of(Job({}, {}, task_of_toys()), Written(rounds, [1.0, 5.0, 7.0]))
+    assert (record["tokens_per_pass"], record["acceptance"]) == (2, None)
+    assert (record["time_s"], record["prompt_s"], record["tokens_per_second"]) == (7, 5, 1 / 2)
+
+
+def test_the_seconds_of_rounds_are_noted_and_a_dead_end_ends_the_text(monkeypatch):
+    """The text begins at 10 s; a round ends at 13 s."""
+    monkeypatch.setattr(prompts.time, "perf_counter", iter([10.0, 13.0]).__next__)
+    step = mock.Mock(side_effect=[Round([4, 5], [], None, None, 0), DeadEnd("beyond 9 new")])
+    written = Written()
+    note = prompts.noting_step(step, task_of_toys(), written, mock.Mock())
+    rounds = [*generate([1], note, 4, np.random.default_rng(0), {9})]
+    assert [result.ids for result in rounds] == [[4, 5], [9]] and written.seconds == [3.0]
+    assert record_of(Job({"index": 0}, {}, task_of_toys()), written) == {
+        "index": 0, "error": "beyond 9 new"}
 
 
 # ---- resumed
 
 @pytest.mark.parametrize("n_lines, n_more, had", [
-    (0, 0, ""), (0, 1, ""), (0, 5, ""), (1, -1, ""),  # bytes beyond the whole lines
-    (1, 0, ", which already had 1 record"), (1, 1, ", which already had 1 record"),
-    (3, 40, ", which already had 3 records"), (5, 0, ", which already had 5 records (1 error)"),
-    (6, 0, ", which already had 6 records (1 error)")])
-def test_a_file_cut_at_any_byte_is_resumed_to_the_same_bytes(n_lines, n_more, had, whole, run):
-    n_bytes = sum(map(len, whole.splitlines(keepends=True)[:n_lines])) + n_more
-    Path("out").write_bytes(whole[:n_bytes])
+    (0, 0, ""), (0, 5, ""), (1, -1, ""),  # bytes beyond the whole lines
+    (1, 1, ", which already had 1 record"), (3, 40, ", which already had 3 records"),
+    (6, 0, ", which already had 6 records")])
+def test_a_file_cut_at_any_byte_is_resumed_to_the_same_texts(n_lines, n_more, had, whole, run):
+    lines = whole.splitlines(keepends=True)
+    kept = b"".join(lines[: n_lines + min(n_more, 0)])
+    Path("out").write_bytes(whole[: len(b"".join(lines[:n_lines])) + n_more])
     status, said, _ = run("--batch", 2)
     assert status == 3 and f" to out{had}.\n" in said
-    assert out_bytes() == whole
+    assert out_bytes().startswith(kept) and records() == untimed(whole)
 
 
 @pytest.mark.parametrize("flag, value, there", [
     ("temperature", 0.5, 1.0), ("decoder", "lookup", "speculative"), ("K", 2, 4),
-    ("top_k", 5, 0), ("n_tokens_to_generate", 8, 9), ("target_model_size", SMALL, LARGE),
-    ("dtype", "float32", "float64")])
+    ("n_tokens_to_generate", 8, 9), ("target_model_size", SMALL, LARGE)])
 def test_a_file_of_different_flags_is_refused_and_kept(flag, value, there, whole, flags):
     Path("out").write_bytes(whole[:-9])
     why = refusal(main.main, *flags, f"--{flag}", value)
@@ -381,13 +336,27 @@ def test_a_file_of_different_flags_is_refused_and_kept(flag, value, there, whole
     assert out_bytes() == whole[:-9] and not Path("out.lock").exists()
 
 
-@pytest.mark.parametrize("prompts, words", [
-    (["A bee", *PROMPTS[1:]], "with prompt 'A bear', but this run has 'A bee'"),
-    (PROMPTS[:3], "line 4 of out was written with prompt 'The end of it', but this run has None")])
-def test_a_file_of_different_prompts_is_refused_and_kept(prompts, words, whole, flags):
-    write_prompts(prompts)
-    assert words in refusal(main.main, *flags)
-    assert out_bytes() == whole
+@pytest.mark.parametrize("written, asked, words", [
+    ({"prompt": "A bear"}, {"prompt": "A bee"}, "prompt 'A bear', but this run has 'A bee'"),
+    *(({"prompt": "b"} | one, {"prompt": "b"} | other, f"{[*one, *other][0]} ")
+      for entry in ({"id": "x"}, {"seed": 5}, {"temperature": 0.5}, {"stop": ["b"]},
+                    {"n_tokens_to_generate": 3}, {"regex": "b+"})
+      for one, other in ((entry, {}), ({}, entry)))])
+def test_a_record_of_a_different_line_is_refused_and_kept(written, asked, words, run, flags):
+    if "regex" in written | asked:
+        pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
+    write_prompts([json.dumps(written)])
+    assert run()[0] == 0
+    before = out_bytes()
+    write_prompts([json.dumps(asked)])
+    assert f"line 1 of out was written with {words}" in refusal(main.main, *flags)
+    assert out_bytes() == before
+
+
+def test_more_records_than_prompts_are_refused(whole, flags):
+    write_prompts(PROMPTS[:3])
+    assert ("line 4 of out was written with prompt 'The end of it', but this run has None"
+            in refusal(main.main, *flags))
 
 
 @pytest.mark.parametrize("written", [
@@ -402,16 +371,9 @@ def test_settings_that_json_writes_differently_are_resumed(run):
     """JSON has lists where --skip has a tuple."""
     skip = ("--decoder", "skip", "--skip", "1")
     assert run(*skip)[0] == 3
-    before = out_bytes()
-    Path("out").write_bytes(before[:-9])
-    assert run(*skip)[0] == 3 and out_bytes() == before
-
-
-def test_a_record_of_the_same_prompt_with_a_different_id_is_refused(run):
-    for name, status in (("first", 0), ("second", 2)):
-        write_prompts([json.dumps({"id": name, "prompt": "A bear"})])
-        assert run()[0] == status
-    assert records()[0]["id"] == "first"
+    before = records()
+    Path("out").write_bytes(out_bytes()[:-9])
+    assert run(*skip)[0] == 3 and records() == before
 
 
 def test_one_process_writes_and_a_second_is_refused_until_it_has_ended(run, flags):
@@ -456,17 +418,17 @@ def workers_of(pid):
             if any("spawn_main" in word for word in child.cmdline())]
 
 
-def test_a_killed_worker_costs_no_prompt_and_changes_no_byte(flags, run):
+def test_a_killed_worker_costs_no_prompt_and_changes_no_text(flags, run):
     """The run resumes the file of main.py, whose last line is unfinished."""
     pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
     write_prompts(PROMPTS * 20)
-    assert run()[0] == 3
-    before = out_bytes()
-    Path("out").write_bytes(before[: before.index(b"\n") + 40])
+    assert run("--logprobs")[0] == 3
+    before = records()
+    Path("out").write_bytes(out_bytes()[: out_bytes().index(b"\n") + 40])
     files = ("--prompts", Path("prompts").resolve(), "--out", Path("out").resolve())
     process = subprocess.Popen(
-        [sys.executable, "-m", "tools.survey", *flags, *files, "--workers", "2"], cwd=ROOT,
-        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        [sys.executable, "-m", "tools.survey", *flags, *files, "--logprobs", "--workers", "2"],
+        cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         until(lambda: out_bytes().count(b"\n") > 5 or process.poll() is not None)
         os.kill(workers_of(process.pid)[0], signal.SIGKILL)
@@ -476,38 +438,33 @@ def test_a_killed_worker_costs_no_prompt_and_changes_no_byte(flags, run):
         process.kill()
     assert process.returncode == 3 and 5 < n_then < 140, err
     assert "Wrote 119 texts and 20 errors to" in said and "which already had 1 record.\n" in said
-    assert out_bytes() == before
+    assert records() == before
 
 
-def finished_with_fault(fault, monkeypatch):
-    """Run six jobs, the third of which raises; return the jobs and the rounds of each."""
+def texts_with_fault(fault, monkeypatch):
+    """Return the texts of six jobs, the third of which raises an error."""
     monkeypatch.setattr(survey, "AHEAD", 3)
-    jobs = [Job({"index": i}) for i in range(6)]
-    futures = [mock.Mock(result=mock.Mock(return_value=[0])) for _ in jobs]
+    futures = [mock.Mock(result=mock.Mock(return_value=Written(["a round"]))) for _ in range(6)]
     futures[2].result.side_effect = fault
     client = mock.Mock(submit=mock.Mock(side_effect=futures))
-    return zip(*survey.finished_texts(client, None, jobs))
+    return [*survey.finished_texts(client, None, (Job({"index": i}) for i in range(6)))]
 
 
-def test_a_fault_of_one_prompt_is_its_error_and_other_faults_end_the_run(monkeypatch):
-    """Workers die of a prompt, or a pattern cannot be written to its end."""
+def test_a_prompt_that_kills_workers_is_an_error_and_other_faults_end_the_run(monkeypatch):
     distributed = pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
-    worker = mock.Mock(address="tcp")
-    killed = distributed.KilledWorker("rounds_of_text", worker, 3)
-    for fault, words in ((killed, "KilledWorker"), (DeadEnd("beyond 9 new"), "beyond 9 new")):
-        jobs, rounds = finished_with_fault(fault, monkeypatch)
-        assert [job.head["index"] for job in jobs] == [*range(6)]
-        assert list(rounds) == [[0], [0], [], [0], [0], [0]]
-        assert words in jobs[2].head["error"] and "error" not in jobs[3].head
+    killed = distributed.KilledWorker("written_text", mock.Mock(address="tcp"), 3)
+    texts = texts_with_fault(killed, monkeypatch)
+    assert [text.rounds for text in texts] == [["a round"]] * 2 + [[]] + [["a round"]] * 3
+    assert "KilledWorker" in texts[2].error and not texts[3].error
     with pytest.raises(OSError, match="workers that can load the models, got MemoryError: no room"):
-        finished_with_fault(MemoryError("no room"), monkeypatch)
+        texts_with_fault(MemoryError("no room"), monkeypatch)
 
 
 def test_a_worker_writes_trees_too_whose_guesses_are_rivals(flags):
     words = (*flags, "--decoder", "tree")
-    task = load_task(parse_args(words), prompt=".")
-    job = Job({}, task.encoder.encode("A bear"), 9, own={"seed": [123, 0]})
-    record = record_of(job, survey.rounds_of_text(words, job), task)
+    given = {"prompt": "A bear"}
+    task = prompts.task_of_line(given, 0, survey.load_once(words))
+    record = record_of(Job({}, given, task), survey.written_text(words, given, 0))
     assert len(record["ids"]) == 9 and record["acceptance"] is None
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from encoder import byte_characters
 from lib.checkpoints import chat_template
 from lib.checkpoints.vocabulary import merge_lines
-from lib.tokenizer import NO_TEMPLATE
 from tests import bundled
 from utils import MODELS_DIR
 from wrappers.chat_tokens import SPLITS, tokens_of_folder, tokens_of_gguf
@@ -271,6 +270,3 @@ def test_messages_of_another_form_are_refused():
     for messages in ([], "ab", [{"role": "user"}], ["ab"], None, {}):
         with pytest.raises(ValueError, match='need messages .{"role": .., "content": ..}'):
             encoder.chat_text(messages)
-    without = tokens_of_gguf(small_fields("gpt-2"), "a.gguf")
-    with pytest.raises(ValueError, match=NO_TEMPLATE):
-        without.chat_text(CHAT)

@@ -18,7 +18,6 @@ import main  # noqa: E402
 from page import live  # noqa: E402
 from page.page import stored_run  # noqa: E402
 from run.flags import parse_args  # noqa: E402
-from run.prompts import Job  # noqa: E402
 from run.rounds import name_of, round_as_data, text_reader  # noqa: E402
 from run.task import load_task  # noqa: E402
 from sampling import with_sampling  # noqa: E402
@@ -123,9 +122,7 @@ def test_many_prompts_have_the_text_of_each_alone_as_a_survey_writes_it(folders,
     alone = json_of(*flags_of(folders, "--dtype", "float64"))
     assert status == 0 and first["ids"] != second["ids"]
     assert first["ids"] == alone["speculative"]["ids"]
-    tokenizer, _ = load_model(folders["olmo2"])
-    job = Job({}, tokenizer.encode("A king"), 8, own={"seed": second["seed"]})
-    rounds = survey.rounds_of_text(words, job)
+    rounds = survey.written_text(words, {"prompt": "A king"}, 1).rounds
     assert [token for result in rounds for token in result.ids] == second["ids"]
 
 

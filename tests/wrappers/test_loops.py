@@ -1,4 +1,4 @@
-"""Test benchmarks/door.py and benchmarks/loops.py: figures by hand, and small runs to the end."""
+"""Test benchmarks/loops.py: figures by hand, and small runs to the end."""
 
 import json
 from argparse import Namespace
@@ -10,11 +10,10 @@ pytest.importorskip("transformers", reason="needs requirements/peers.txt")
 
 import numpy as np  # noqa: E402
 
-from benchmarks import door, loops  # noqa: E402
+from benchmarks import loops  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
 from measure.models import random_model  # noqa: E402
 from tests.commands import outcome  # noqa: E402
-from tests.wrappers.families import random_model as random_peer  # noqa: E402
 
 HPARAMS = dict(n_vocab=50, n_ctx=64, n_embd=8, n_head=2)
 
@@ -23,15 +22,6 @@ def small_pairs(size):
     """Return two prompts and one pair; the draft has the target's weights."""
     target = random_model(HPARAMS | {"n_layer": 2})
     return None, [[1, 2, 3], [4, 5, 6]], {"": (target.fresh(), target)}
-
-
-def printed(name, tmp_path, *flags):
-    """Return the figures of a small run, whose table a second call prints again."""
-    file = tmp_path / "figures.json"
-    status, table, err = outcome(main, name, *flags, "--repeats", 2, "--json", file)
-    assert status == 0, err
-    assert outcome(main, name, "--show", file) == (0, table, "")
-    return json.loads(file.read_text("utf-8"))
 
 
 def test_the_ratio_is_of_each_repeat_and_a_rounds_is_of_its_seconds():
@@ -46,7 +36,11 @@ def test_the_ratio_is_of_each_repeat_and_a_rounds_is_of_its_seconds():
 
 def test_both_loops_call_the_same_models_and_write_the_same_greedy_texts(monkeypatch, tmp_path):
     monkeypatch.setattr(loops, "texts_and_pairs", small_pairs)
-    figures = printed("loops", tmp_path, "--N", 12)
+    file = tmp_path / "figures.json"
+    status, shown, err = outcome(main, "loops", "--N", 12, "--repeats", 2, "--json", file)
+    assert status == 0, err
+    assert outcome(main, "loops", "--show", file) == (0, shown, "")
+    figures = json.loads(file.read_text("utf-8"))
     assert f"matrix products by PyTorch {torch.__version__}, NumPy" in figures["measured"]
     rows = figures["rows"]
     assert len(rows) == 4
@@ -75,20 +69,3 @@ def test_the_loops_take_turns(monkeypatch):
     assert turns[2:] == [(name, x, seed) for seed, x in enumerate([1, 2, 1, 2])
                          for name in "ab"]
     assert totals["a"][:, 1].tolist() == [8, 8]
-
-
-def test_the_bare_pass_of_the_door_reads_the_same_tokens_again_and_again(monkeypatch, tmp_path):
-    peer = random_peer("gpt2", n_positions=256)
-    monkeypatch.setattr(door, "random_124m", lambda: peer)
-    monkeypatch.setattr(door, "N_CONTEXT", 20)
-    lengths = []
-    peer.register_forward_pre_hook(lambda _, args: lengths.append(args[0].shape[1]))
-    # ids are drawn for 124M's vocabulary
-    monkeypatch.setattr(door.np.random, "default_rng", lambda seed: Namespace(
-        integers=lambda n, size: np.arange(size) % 50))
-    figures = printed("door", tmp_path)
-    assert f"matrix products by PyTorch {torch.__version__}, NumPy" in figures["measured"]
-    assert set(figures["rows"]) == {"1", "5"}
-    # after the context, its own check and the first call, every pass reads n tokens
-    for n in door.ROWS:
-        assert lengths.count(n) >= 2 * 2
