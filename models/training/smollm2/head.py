@@ -25,6 +25,8 @@ from variants.shared.heads import fingerprint
 
 N_KEPT = 8192
 N_STEPS = 3  # of the training-time test
+BATCH = 4096  # tokens of a step, with the padding
+SAVE_SECONDS = 180
 RIDGE = 0.003
 # Weights of the loss before and after FIRST of the training: the states must come near first.
 FIRST = 0.2
@@ -56,7 +58,7 @@ def most_frequent(texts, n_vocab):  # -> [N_KEPT], ascending
 
 
 def batches(texts, n_tokens, rng):
-    """Return lists of texts of similar length, at most n_tokens with their padding, shuffled."""
+    """Return lists of texts of similar length, each of at most n_tokens with padding."""
     by_length = sorted(rng.permutation(len(texts)), key=lambda i: len(texts[i]["ids"]) // 16)
     found = [[]]
     for text in (texts[i] for i in by_length):
@@ -297,38 +299,33 @@ def new_head(model, texts, seed=1):
     return head
 
 
-def train(head, texts, held_out, path, n_passes, batch=4096, seed=1):
-    """Train until n_passes tokens have been read; resume from the checkpoint `path`.
+def train(head, texts, held_out, path, n_passes, seed=1):
+    """Train until about n_passes tokens have been read; resume from the checkpoint `path`.
 
     The log beside it has the figures of `measure` at every twentieth of the training.
     """
+    n_tokens = sum(len(text["ids"]) for text in texts)
+    epochs = range(-(-int(n_passes) // n_tokens))  # rounded up
+    groups = [group for epoch in epochs
+              for group in batches(texts, BATCH, np.random.default_rng([seed, epoch]))]
+    groups = groups[: int(n_passes / n_tokens / len(epochs) * len(groups))]
     optimizers = make_optimizers(head)
     peaks = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     step = trainer.resume(path, head, optimizers) if path.exists() else 0
-    n_read = i = epoch = 0
-    marks = 0
     saved = time.perf_counter()
     losses: list = []
-    while n_read < n_passes:
-        for group in batches(texts, batch, np.random.default_rng([seed, epoch])):
-            progress = n_read / n_passes
-            n_read += sum(len(text["ids"]) for text in group)
-            i += 1
-            if i <= step:  # before the interruption
-                marks = int(20 * progress) + 1
-                continue
-            if progress * 20 >= marks:
-                marks += 1
-                trainer.log(path, read=n_read, loss=float(np.mean(losses or [0])), **measure(head, held_out, 3))
-                losses = []
-            losses.append(learn(head, padded(group), optimizers, peaks, progress))
-            if time.perf_counter() - saved > 180:
-                trainer.save(path, head, optimizers, i)
-                saved = time.perf_counter()
-            if n_read >= n_passes:
-                break
-        epoch += 1
-    trainer.save(path, head, optimizers, i)
+    while step < len(groups):
+        if step % (len(groups) // 20 or 1) == 0:
+            n_read = sum(len(text["ids"]) for group in groups[:step] for text in group)
+            trainer.log(path, read=n_read, loss=losses and float(np.mean(losses)),
+                        **measure(head, held_out, n_steps=3))
+            losses = []
+        losses.append(learn(head, padded(groups[step]), optimizers, peaks, step / len(groups)))
+        step += 1
+        if time.perf_counter() - saved > SAVE_SECONDS:
+            trainer.save(path, head, optimizers, step)
+            saved = time.perf_counter()
+    trainer.save(path, head, optimizers, step)
 
 
 def learn(head, batch, optimizers, peaks, progress):
