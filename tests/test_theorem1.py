@@ -10,14 +10,13 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import speculative
-from exact.law import composed_law, law, text_law
+from exact.law import law, text_law
 from gpt2 import GPT2
 from sampling import residual, with_sampling
 from speculative import guess, speculative_sampling, verify
 from tests import bundled
-from tests.distributions import assert_same_law, round_law, surprise
-from tests.small import lively_params
-from tests.toys import PAIRS, context_free, remembered, toy
+from tests.distributions import assert_same_law, surprise
+from tests.toys import PAIRS, context_free, remembered
 from theory.speedup import acceptance_rate
 
 # ---- the steps of the proof, on Fractions
@@ -86,20 +85,6 @@ def test_the_acceptance_rate_is_1_minus_TV_and_1_minus_D_LK(rows):
     assert acceptance_rate(p_target, p_draft) == pytest.approx(float(alpha), abs=1e-12)
 
 
-@given(st.integers(0, 2**16), st.integers(3, 4), st.integers(1, 3), st.integers(1, 3))
-@settings(max_examples=25)
-def test_the_rounds_products_sum_to_the_targets_joint_distribution(seed, n_vocab, K, N):
-    """No code of the algorithm here: the induction over guesses and rounds is algebra."""
-    draft, target = (toy(n_vocab, seed + i, exact=True) for i in range(2))
-
-    def one_round(x, memory, n_left):
-        ids_law = round_law(list(x), min(K, n_left - 1), draft, target)
-        return {(ids, memory): p for ids, p in ids_law.items()}
-
-    texts = {text: p for (text, _), p in composed_law([0], one_round, N).items()}
-    assert texts == text_law([0], target, N)
-
-
 tiny = st.floats(1e-300, 1) | st.sampled_from([0.0, 1.0, 1e-9, 0.5, np.nextafter(0.5, 1)])
 
 
@@ -143,17 +128,7 @@ def test_real_draws_of_three_tokens_have_the_targets_joint_distribution(monkeypa
 
 # ---- GPT-2
 
-def test_models_with_a_cache_have_the_distribution_of_models_without_one():
-    """The enumeration calls the models with many rewinds."""
-    hparams = dict(n_vocab=3, n_ctx=8, n_embd=4, n_head=2, n_layer=2)
-    params = [lively_params(hparams, seed, scale=1) for seed in (1, 2)]
-    draft, target = (with_sampling(remembered(GPT2(p, 2))) for p in params)
-    fresh = with_sampling(lambda ids, n_last: GPT2(params[1], 2)(ids, n_last))
-    got = law(lambda rng: speculative_sampling([0], draft, target, 4, 2, rng))
-    assert_same_law(got, text_law([0], fresh, 4))
-
-
-PROMPTS = ["Once upon a time there was a", "The king said", "\"I am", "It was dark. The girl"]
+PROMPTS = ["Once upon a time there was a", "It was dark. The girl"]
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +137,8 @@ def pair():
     return [remembered(GPT2(*bundled.weights(size))) for size in ("tales-small", "tales-large")]
 
 
-@pytest.mark.parametrize("sampling", [
-    dict(top_k=3), dict(top_k=4, top_p=0.8, temperature=0.7, repetition_penalty=1.3)], ids=str)
-@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("prompt, sampling", [*zip(PROMPTS, [
+    dict(top_k=3), dict(top_k=4, top_p=0.8, temperature=0.7, repetition_penalty=1.3)])])
 def test_the_bundled_pairs_next_three_tokens_have_the_targets_joint_distribution(
         pair, prompt, sampling):
     x = bundled.encoder().encode(prompt)
