@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.toys import rows_of_four
 from theory.hardware import (
     GPT2_SIZES,
     crossover_batch,
@@ -39,6 +40,14 @@ def improvement(alpha, K, c, cost=1):
 def test_the_acceptance_rate_is_one_per_row_and_never_exceeds_one_by_rounding():
     row = [0.5, 0.5 + 1e-7]  # float32 rows can sum to more than 1
     assert acceptance_rate([row, [0.25, 0.75]], [row, [0.5, 0.5]]).tolist() == [1.0, 0.75]
+
+
+@given(rows_of_four, rows_of_four)
+def test_the_acceptance_rate_is_1_minus_TV_and_1_minus_D_LK(p_draft, p_target):
+    alpha = acceptance_rate(p_target, p_draft)
+    mean = (p_target + p_draft) / 2
+    assert alpha == pytest.approx(1 - abs(p_target - p_draft).sum() / 2, abs=1e-12)  # TV
+    assert alpha == pytest.approx(1 - abs(p_target - mean).sum(), abs=1e-12)  # D_LK
 
 
 @given(alphas, lookaheads)
