@@ -276,7 +276,7 @@ def is_right(found: Found, tolerance: float) -> bool:
     return bool(found.distance <= tolerance)
 
 
-def first_difference(found: Found, tolerance: float) -> tuple[dict, dict]:
+def starts_at_first_fault(found: Found, tolerance: float) -> tuple[dict, dict]:
     """Return {tokens: probability} of the rule and of the target, up to the first wrong token.
 
     This is the first position at which the distribution of the texts so far differs from the
@@ -294,7 +294,7 @@ def first_difference(found: Found, tolerance: float) -> tuple[dict, dict]:
 
 def difference_lines(found: Found, tolerance: float) -> Iterator[str]:
     """Yield lines that show the first token that is too frequent, and its alternatives."""
-    got, wanted = first_difference(found, tolerance)
+    got, wanted = starts_at_first_fault(found, tolerance)
     # of all starts of a text, the start whose probability exceeds the target's by the most
     worst = max(got, key=lambda text: got[text] - wanted[text])
     # its alternatives have the same tokens before the last token

@@ -255,7 +255,7 @@ def as_tokens(ids: Any, most: int, n_vocab: int = 3) -> list[int]:
 
 # ---- errors of the file
 
-def line_of(error: BaseException, path: Path) -> str:
+def line_in_file(error: BaseException, path: Path) -> str:
     """Return "line N: " for the last line of the file in an error's traceback, or ""."""
     frames = traceback.extract_tb(error.__traceback__)  # the innermost call is last
     places = [(frame.filename, frame.lineno) for frame in frames]
@@ -267,7 +267,7 @@ def line_of(error: BaseException, path: Path) -> str:
 
 def in_words(error: BaseException) -> str:
     """Return an error's message in one line."""
-    # a SyntaxError's msg is without the file and the line, which line_of returns
+    # a SyntaxError's msg is without the file and the line, which line_in_file returns
     message = str(getattr(error, "msg", error))
     sentences = [message, *getattr(error, "__notes__", [])]
     if "relative import" in message:
@@ -283,6 +283,6 @@ def in_words(error: BaseException) -> str:
 def sentence(error: BaseException, path: Path) -> str:
     """Return a file's error as one sentence, with the name of the file and the line."""
     if isinstance(error, (AssertionError, RuleError)):
-        return f"{path}: {line_of(error, path)}{in_words(error)}"
+        return f"{path}: {line_in_file(error, path)}{in_words(error)}"
     kind = type(error).__name__
-    return f"{path} does not run: {line_of(error, path)}{kind}: {in_words(error)}"
+    return f"{path} does not run: {line_in_file(error, path)}{kind}: {in_words(error)}"

@@ -43,14 +43,14 @@ def test_the_right_verifier_is_exact():
     assert check(verifier(RIGHT), 3, 4, dtype="float32").exact
 
 
-@pytest.mark.parametrize("line, case", zip(marked("*"), cycle([
-    (2, 3, "float64"), (1, 4, "float64"), (2, 3, "float32")])))
+@pytest.mark.parametrize("line, case", [*zip(marked("*"), cycle([
+    (2, 3, "float64"), (1, 4, "float64"), (2, 3, "float32")]))])
 def test_each_kind_of_fault_is_seen(line, case):
     assert not is_called_exact(line, *case)
 
 
-@pytest.mark.parametrize("line, case", zip(marked("!"), cycle([
-    (1, 3, "float64"), (1, 4, "float32"), (3, 3, "float32")])))
+@pytest.mark.parametrize("line, case", [*zip(marked("!"), cycle([
+    (1, 3, "float64"), (1, 4, "float32"), (3, 3, "float32")]))])
 def test_a_fault_that_begins_at_an_extreme_value_is_seen_but_not_on_the_first_toy(
         line, case, monkeypatch):
     report = check(MUTANTS[line].verify, *case)

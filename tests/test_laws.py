@@ -6,14 +6,11 @@ A decoder whose entry says exact=False need not have the target's distribution, 
 the one that tests/small.py predicts for it.
 """
 
-import re
-import sys
 from functools import partial
 
 import numpy as np
 import pytest
 
-import variants
 from exact.law import expectation, law, text_law, total_variation
 from gpt2 import GPT2
 from lib.checkpoints.weights import random_params
@@ -40,7 +37,7 @@ from tests.small import (
 )
 from tests.toys import PAIRS, Automaton, mapped, toy
 from utils import MODELS_DIR
-from variants import DECODERS, Models, build, tree
+from variants import DECODERS, Models, build
 from variants.registry import always, never
 from variants.shared.branches import Tree
 from variants.shared.tree_gpt2 import TreeGPT2, TreeLlama
@@ -237,44 +234,22 @@ def test_a_lossy_decoder_deviates_as_its_formula_says(name):
     assert max(distances) > 0.01
 
 
-def text_law_with(model, sampling):
-    """Return the distribution of a toy's texts with these sampling settings."""
-    return text_law(X, with_sampling(Logits(model), **sampling), N_NEW)
-
-
-@pytest.mark.parametrize("model", [*PAIRS["dense"], *ALL_PAIRS["two left"]])
-@pytest.mark.parametrize("sampling", [*SINGLE_SETTINGS[1:], GREEDY, PENALTY], ids=str)
-def test_every_sampling_setting_changes_the_toys_distribution(model, sampling):
-    """Otherwise the comparisons above could not see that a decoder drops a setting."""
-    warm, other = text_law_with(model, WARM), text_law_with(model, sampling)
-    assert total_variation(warm, other) > 0.02
-
-
 @pytest.mark.parametrize("model", PAIRS["dense"])
-@pytest.mark.parametrize("dropped", ALL_SETTINGS)
-def test_each_of_all_settings_together_changes_the_toys_distribution(model, dropped):
-    others = {name: value for name, value in ALL_SETTINGS.items() if name != dropped}
-    all_together = text_law_with(model, ALL_SETTINGS)
-    assert total_variation(all_together, text_law_with(model, others)) > 0.02
+def test_the_toys_see_a_setting_that_is_dropped_and_a_mask(model):
+    """A text with a setting less has a different distribution, and one without the mask too."""
+    def texts(**sampling):
+        return text_law(X, with_sampling(Logits(model), **sampling), N_NEW)
+
+    for sampling in [ALL_SETTINGS, *SINGLE_SETTINGS[1:], MASKED[0]]:
+        for dropped in sampling.keys() - WARM.keys():
+            rest = {name: value for name, value in sampling.items() if name != dropped}
+            assert total_variation(texts(**sampling), texts(**rest)) > 0.02
 
 
-@pytest.mark.parametrize("model", PAIRS["dense"])
-def test_every_rule_of_the_toys_mask_forbids_a_text_that_the_toy_writes(model):
-    free, masked = text_law_with(model, WARM), text_law_with(model, MASKED[0])
-    for forbidden in ("000", "2[01]", "11[12]", "012"):  # run, end, forced, dead end
-        broken = {text for text in free if re.search(forbidden, "".join(map(str, text)))}
-        assert broken and not masked.keys() & broken, forbidden
-
-
-def test_every_decoder_has_small_flags(monkeypatch):
-    for name, entry in DECODERS.items():
-        for form in forms(name):
-            if can_be_exact(name):
-                assert entry.exact(entry.settings(form.flags)), name
-    monkeypatch.setitem(sys.modules, "variants.new", tree)
-    monkeypatch.setattr(variants, "FILES", (*variants.FILES, "new"))
-    with pytest.raises(AssertionError, match="need small flags for new: add a Form"):
-        forms("new")
+def test_every_decoder_is_exact_with_its_small_flags():
+    for name in EXACT:
+        entry = DECODERS[name]
+        assert all(entry.exact(entry.settings(form.flags)) for form in forms(name)), name
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -84,17 +84,6 @@ def test_coq_accepts_every_theorem_without_axioms(compiled, tmp_path):
     assert (result.stdout, result.stderr) == ("Closed under the global context\n", "")
 
 
-def test_the_proofs_assume_nothing_in_passing():
-    """A section's `Variable` and `Hypothesis` become premises; these words would not."""
-    for text in TEXTS.values():
-        code = re.sub(r"\(\*.*?\*\)", "", text, flags=re.DOTALL)
-        assert "(*" not in code  # no comment is inside another
-        words = set(re.findall(r"\w+", code))
-        assert not words & {"Axiom", "Axioms", "Parameter", "Parameters", "Conjecture",
-                            "Admitted", "admit", "give_up", "bypass_check", "Declare"}
-        assert not re.search(r"Unset|Set +\w+ +Checking", text)
-
-
 def test_the_page_names_every_theorem_beside_its_step():
     page = file_text("docs/proof.md")
     named = re.findall(r"\[`(\w+)`\]\[(\w+)\]", page)

@@ -13,7 +13,7 @@ from exact import expected
 from exact.expected import FORMS, chain_mean, match_tokens, mean_tokens, tree_mean
 from exact.law import expectation
 from exact.toys import TOYS, X, best, mapped
-from lib.statistics import means, standard_error
+from lib.statistics import standard_error
 from speculative import guess, make_step, verify
 from tests.pages import file_text, output
 from tests.toys import path_by_path
@@ -123,18 +123,6 @@ def test_each_text_has_its_own_random_numbers(rounds):
         guesses[each.text] += each.place.tree.tokens
     beginnings = [tuple(tokens[:15]) for tokens in guesses.values() if len(tokens) >= 15]
     assert len(set(beginnings)) == len(beginnings) > 5
-
-
-def test_differences_are_to_the_first_test_and_have_their_own_errors():
-    """Two texts of a round each: a difference that does not vary has no error."""
-    rows = [{"ratio": 1.0, "better": 1.5, "worse": 0.0},
-            {"ratio": 3.0, "better": 3.5, "worse": 1.0}]
-    found = means(rows, [0, 1])
-    assert [found[name]["mean"] for name in found] == [2, 2.5, 0.5]
-    assert [found[name]["more"] for name in found] == [0, 0.5, -1.5]
-    assert found["better"]["error"] == pytest.approx(1 / np.sqrt(2))
-    assert found["better"]["more_error"] == 0
-    assert found["worse"]["more_error"] == pytest.approx(0.5 / np.sqrt(2))
 
 
 def test_a_standard_error_counts_texts():

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.toys import rows_of_four
 from theory.hardware import (
     GPT2_SIZES,
     crossover_batch,
@@ -13,7 +14,6 @@ from theory.hardware import (
     linear_cost,
     n_params,
     pass_bytes,
-    pass_flops,
 )
 from theory.speedup import (
     acceptance_rate,
@@ -40,6 +40,14 @@ def improvement(alpha, K, c, cost=1):
 def test_the_acceptance_rate_is_one_per_row_and_never_exceeds_one_by_rounding():
     row = [0.5, 0.5 + 1e-7]  # float32 rows can sum to more than 1
     assert acceptance_rate([row, [0.25, 0.75]], [row, [0.5, 0.5]]).tolist() == [1.0, 0.75]
+
+
+@given(rows_of_four, rows_of_four)
+def test_the_acceptance_rate_is_1_minus_TV_and_1_minus_D_LK(p_draft, p_target):
+    alpha = acceptance_rate(p_target, p_draft)
+    mean = (p_target + p_draft) / 2
+    assert alpha == pytest.approx(1 - abs(p_target - p_draft).sum() / 2, abs=1e-12)  # TV
+    assert alpha == pytest.approx(1 - abs(p_target - mean).sum(), abs=1e-12)  # D_LK
 
 
 @given(alphas, lookaheads)
@@ -138,7 +146,7 @@ def test_the_intensities_are_those_of_the_slides(L, n_head, H):
     for n_new, n_past, (projection, head, mlp) in ((L, 0, prefill), (1, L, decode)):
         table = intensity_table(n_new, n_past, D, n_head)
         expected = [projection] * 3 + [head] * 2 + [projection] + [mlp] * 2
-        assert [found for _, found in table.values()] == pytest.approx(expected, rel=1e-12)
+        assert [*table.values()] == pytest.approx(expected, rel=1e-12)
 
 
 # ---- a whole pass
@@ -146,15 +154,6 @@ def test_the_intensities_are_those_of_the_slides(L, n_head, H):
 def test_the_sizes_are_named_after_their_numbers_of_parameters():
     for size, hparams in GPT2_SIZES.items():
         assert f"{n_params(hparams) / 1e6:.0f}M" == size
-
-
-@given(st.integers(1, 100), st.integers(0, 900), st.sampled_from(list(GPT2_SIZES.values())))
-def test_pass_flops_are_two_per_matrix_element_and_four_per_score(n_new, n_past, hparams):
-    D = hparams["n_embd"]
-    n_layer = hparams["n_layer"]
-    dense = 2 * n_new * 12 * D**2 * n_layer + 2 * n_new * hparams["n_vocab"] * D
-    scores = 4 * n_new * (n_past + n_new) * D * n_layer
-    assert pass_flops(hparams, n_new, n_past, n_last=n_new) == dense + scores
 
 
 def test_pass_bytes_are_the_parameters_and_the_cache():

@@ -3,7 +3,6 @@
     n_new      tokens that a pass reads
     n_past     tokens in the cache before the pass
     n_seq      n_past + n_new, tokens in the cache after the pass
-    n_last     tokens whose logits a pass returns
     n_bytes    size of an element: 4 bytes for float32, 2 for float16, 0.5 for four bits
     FLOP       one addition or one multiplication; a multiply-add is two FLOP
 
@@ -77,8 +76,8 @@ def linear_cost(n_rows: int, n_in: int, n_out: int, weight_bytes: float = 2,
 # ---- arithmetic intensity, step by step
 
 def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
-                    n_bytes: float = 2) -> dict[str, tuple[int, float]]:
-    """Return the products of one layer: {step: (FLOP, FLOP per byte moved)}.
+                    n_bytes: float = 2) -> dict[str, float]:
+    """Return the products of one layer: {step: FLOP per byte moved}.
 
     (n_new, n_past) is (L, 0) for the prefill of L tokens, (1, L) for decoding after L tokens,
     and (K + 1, L) for verifying K guesses. With D = n_embd, a product of L rows with a [D, D]
@@ -92,46 +91,31 @@ def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
 
     >>> L = 1023
     >>> D = 1600
-    >>> intensity_table(L, 0, D, 25)["Q = x W_Q"][1] == L * D / (2 * L + D)
+    >>> intensity_table(L, 0, D, 25)["Q = x W_Q"] == L * D / (2 * L + D)
     True
-    >>> intensity_table(1, L, D, 25)["Q = x W_Q"][1] == D / (2 + D)
+    >>> intensity_table(1, L, D, 25)["Q = x W_Q"] == D / (2 + D)
     True
     """
     n_seq = n_past + n_new
     d_head = n_embd // n_head
-    shapes = {  # step: (m, k, n, how many products [m, k] @ [k, n])
-        "Q = x W_Q": (n_new, n_embd, n_embd, 1),
-        "K = x W_K": (n_new, n_embd, n_embd, 1),
-        "V = x W_V": (n_new, n_embd, n_embd, 1),
-        "Score = softmax(Q K^T / sqrt(H))": (n_new, d_head, n_seq, n_head),
-        "Z = Score V": (n_new, n_seq, d_head, n_head),
-        "Out = Z W_O": (n_new, n_embd, n_embd, 1),
-        "A = Out W_1": (n_new, n_embd, 4 * n_embd, 1),
-        "x' = gelu(A) W_2": (n_new, 4 * n_embd, n_embd, 1),
+    shapes = {  # step: (m, k, n) of a product [m, k] @ [k, n]
+        "Q = x W_Q": (n_new, n_embd, n_embd),
+        "K = x W_K": (n_new, n_embd, n_embd),
+        "V = x W_V": (n_new, n_embd, n_embd),
+        "Score = softmax(Q K^T / sqrt(H))": (n_new, d_head, n_seq),  # of each head
+        "Z = Score V": (n_new, n_seq, d_head),  # of each head
+        "Out = Z W_O": (n_new, n_embd, n_embd),
+        "A = Out W_1": (n_new, n_embd, 4 * n_embd),
+        "x' = gelu(A) W_2": (n_new, 4 * n_embd, n_embd),
     }
-    table = {}
-    for step, (m, k, n, count) in shapes.items():
-        # the cost of one product; FLOP per byte are equal for one product and for all
-        moved, flops = linear_cost(m, k, n, n_bytes, n_bytes)
-        table[step] = (count * flops, flops / moved)
-    return table
+    intensities = {}
+    for step, shape in shapes.items():
+        moved, flops = linear_cost(*shape, n_bytes, n_bytes)
+        intensities[step] = flops / moved
+    return intensities
 
 
 # ---- a whole pass; `hparams` is the dict in hparams.json
-
-def pass_flops(hparams: dict, n_new: int = 1, n_past: int = 0, n_last: int = 1) -> int:
-    """Return the FLOP of the matrix products of a pass, about 2 n_params per token.
-
-    Logits are computed for n_last <= n_new of the tokens.
-
-    >>> hparams = GPT2_SIZES["124M"]
-    >>> round(pass_flops(hparams) / (2 * n_params(hparams)), 2)
-    0.99
-    """
-    layer = intensity_table(n_new, n_past, hparams["n_embd"], hparams["n_head"])
-    logits = 2 * n_last * hparams["n_vocab"] * hparams["n_embd"]  # FLOP of the unembedding
-    return hparams["n_layer"] * sum(flops for flops, _ in layer.values()) + logits
-
 
 def pass_bytes(hparams: dict, n_new: int = 1, n_past: int = 0, n_bytes: float = 4) -> float:
     """Return the least number of bytes that one pass moves.

@@ -225,7 +225,6 @@ SETTINGS = [
         cut=limit_first, stop=(STOP,),
         seen=sglang_link("managers/schedule_batch.py", "a comment on it")),
 ]
-SETTING_OF_ID = {rule.id: rule for rule in SETTINGS}
 
 
 # ---- enumeration
