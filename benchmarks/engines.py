@@ -26,10 +26,9 @@ from exact.engines.programs import llama_server
 from lib.backend import products
 from lib.checkpoints.huggingface import transformers_name
 from lib.checkpoints.weights import flatten
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import machine
-from measure.command import number
 from measure.models import (
     OPENINGS,
     SIZES,
@@ -235,7 +234,7 @@ def paragraphs(figures, args):
     models = size_in_words(figures["size"])
     yield f"{models}, K = {figures['K']}, {figures['texts']}. {figures['measured']}"
     yield markdown_table(["engine", "same", *COLUMNS],
-                         [[name, row["same"], *(number(row[column]) for column in COLUMNS)]
+                         [[name, row["same"], *(shown(row[column]) for column in COLUMNS)]
                           for name, row in figures["rows"].items()])
 
 

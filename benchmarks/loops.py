@@ -26,10 +26,10 @@ from benchmarks.engines import (
     texts_and_pairs,
     to_transformers,
 )
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import machine
-from measure.command import number, ranged
+from measure.command import ranged
 from measure.models import SIZES, named, size_in_words
 
 TEMPERATURES = (0.0, 1.0)
@@ -129,7 +129,7 @@ def paragraphs(figures, args):
     for name, row in figures["rows"].items():
         # Each list has a cell for our loop, and then one for transformers'.
         rates = [ranged(row["rates"][loop], "{:.1f}") for loop in LOOPS]
-        per_pass = [number(row["tokens/pass"][loop]) for loop in LOOPS]
+        per_pass = [shown(row["tokens/pass"][loop]) for loop in LOOPS]
         ratios = [ranged(row[key]) for key in ("ratio", "ratio of a round")]
         table.append([name, *rates, *per_pass, *ratios])
     yield markdown_table(["texts", *(f"{loop}, tokens/s" for loop in LOOPS),

@@ -16,10 +16,10 @@ loading.
 
 import shlex
 
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import machine
-from measure.command import gain, number
+from measure.command import gain
 from measure.models import OPENINGS, load_benchmark_pair, named
 from measure.race import builder, costs_at, race, race_figures
 from run.flags import parse_args
@@ -112,7 +112,7 @@ def paragraphs(figures, args):
         lines = []
         for row in rows:
             # Some cells are words already.
-            cells = [cell if isinstance(cell, str) else number(cell) for cell in row.values()]
+            cells = [cell if isinstance(cell, str) else shown(cell) for cell in row.values()]
             lines.append(cells)
         # The keys of a row are the heads of the columns.
         yield markdown_table(rows[0], lines)

@@ -43,7 +43,7 @@ def write_picture(name, folder):
     (folder / f"{name}-dark.svg").write_text(dark, encoding="utf-8")
 
 
-def write(name):
+def write_pictures(name):
     """Write a picture, or all of them."""
     for each in picture_names() if name == "all" else [name]:
         write_picture(each, IMAGES)
