@@ -63,8 +63,8 @@ def continue_prompt(args: Namespace) -> None:
     if args.show:
         print_safely("", stream)  # an empty line after the rounds
     if path := args.settings.get("memory"):
-        from lib.memory import remember
-        remember(path, task.x + numbers[task.decoder]["ids"], task.encoder.n_vocab)
+        from lib.memory import add_to_memory
+        add_to_memory(path, task.x + numbers[task.decoder]["ids"], task.encoder.n_vocab)
     text = json.dumps(numbers) if args.json else comparison_in_words(numbers, args, not streams)
     print_safely(text, sys.stdout)
     if args.trace:

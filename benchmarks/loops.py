@@ -22,7 +22,7 @@ from benchmarks.engines import (
     PER_ROUND,
     generate_of,
     n_threads,
-    ours,
+    our_engine,
     texts_and_pairs,
     to_transformers,
 )
@@ -47,7 +47,7 @@ def loops_over(draft, target):
     small = to_transformers(draft)
     large = to_transformers(target)
     # The wrapper copies no model, so both loops have these two.
-    here = ours(None, TransformersModel(small), TransformersModel(large))
+    here = our_engine(None, TransformersModel(small), TransformersModel(large))
     theirs = generate_of(small, large)
     return dict(zip(LOOPS, (here, theirs)))
 

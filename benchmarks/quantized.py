@@ -41,7 +41,7 @@ def rounding(args, encoder, draft, copy, target):
     """Return {draft: (mean 1 - TV, share of positions with the same most probable token)}."""
     drafts = {"the int8 copy": copy, "tales-small": draft}
     for bits, size in ROUNDINGS:
-        params = with_matrices(target.params, partial(rounded, bits=bits, size=size))
+        params = with_matrices(target.params, partial(rounded_parts, bits=bits, size=size))
         drafts[f"{bits} bits, a scale per {size or 'output'}"] = GPT2(params, target.n_head)
     # {draft: a pair (1 - TV, whether the most probable tokens are equal) for each position}
     pairs_of = {name: [] for name in drafts}
@@ -60,7 +60,7 @@ def rounding(args, encoder, draft, copy, target):
     return {name: np.mean(pairs, axis=0).tolist() for name, pairs in pairs_of.items()}
 
 
-def rounded(w, bits, size):  # [n_out, n_in] -> as w
+def rounded_parts(w, bits, size):  # [n_out, n_in] -> as w
     """Return weights rounded to multiples of a scale, as w.
 
     `size` weights of an output share a scale; with None, all weights of an output do.

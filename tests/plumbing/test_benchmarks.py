@@ -224,7 +224,7 @@ def test_the_sizes_of_a_llama_are_named_as_those_of_a_gpt2():
 @pytest.mark.parametrize("bits, size", [(8, None), (6, 32), (4, 16)])
 def test_weights_are_rounded_to_as_many_steps_as_bits_have(bits, size):
     w = np.random.default_rng(0).normal(size=(5, 64))
-    parts = quantized.rounded(w, bits, size).reshape(-1, size or 64)
+    parts = quantized.rounded_parts(w, bits, size).reshape(-1, size or 64)
     most = 2 ** (bits - 1) - 1
     steps = parts / abs(parts).max(axis=1, keepdims=True) * most
     np.testing.assert_allclose(steps, np.rint(steps), atol=1e-9)
@@ -272,7 +272,7 @@ def test_a_row_of_a_decoder_by_hand():
     """Two texts of two tokens, in 0.1 s each; plain decoding takes 0.3 s; one differs."""
     plain = [[plain_text([1, 2], 0.3), plain_text([3, 4], 0.3)]]
     ours = [[plain_text([1, 2], 0.1), plain_text([3, 5], 0.1)]]
-    row = variants.row_figures(ours, plain, temperature=0)
+    row = variants.decoder_row(ours, plain, temperature=0)
     assert row == {"tokens/pass": 1, "rows/pass": 1, "ms/token": pytest.approx(50),
                    "speed-up (slowest - fastest)": "3.00 (3.00 - 3.00)", "same": "1 of 2"}
 
@@ -289,7 +289,7 @@ def test_the_table_says_which_decoders_are_exact(monkeypatch):
     monkeypatch.setattr(variants, "OPENINGS", ["A fox"])
     rows = [variants.read_row(text) for text in ("lenient", "lenient --lenience 1")]
     args = Namespace(backend="numba", N=3, repeats=1)
-    found = variants.figures_at(1.0, rows, args)
+    found = variants.rows_at(1.0, rows, args)
     assert [row["exact"] for row in found] == ["yes", "no", "yes"]  # plain decoding first
 
 
@@ -302,9 +302,9 @@ def test_an_engines_figures_by_hand(monkeypatch):
         return x * N, 2 if speculative and temperature == 0 else 4
 
     engine = lambda encoder, draft, target: write
-    set_all(monkeypatch, engines, ours=engine, time=clock)
+    set_all(monkeypatch, engines, our_engine=engine, time=clock)
     args = Namespace(N=4, repeats=3)
-    row = engines.engine_figures(engine, (None, None, None), [[1], [2]], range(5), args)
+    row = engines.engine_row(engine, (None, None, None), [[1], [2]], range(5), args)
     assert row == {"same": "2 of 2", "tokens/pass at 0": 2, "tokens/pass at 1": 1, "tokens/s": 4,
                    "plain tokens/s": 2}
 
