@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import main
 from lib import memory
-from lib.memory import read_memory, add_to_memory
+from lib.memory import add_to_memory, read_memory
 from speculative import generate
 from tests.commands import json_of_run, refusal
 from tests.distributions import Scripted
