@@ -15,22 +15,19 @@ Modules that only some flags need are imported where they are used.
 import io
 import json
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable
-
-from lib.terminal import catch_ctrl_c, command, print_safely
-
-if __name__ == "__main__":
-    catch_ctrl_c("main.py")  # the imports below take a second
 
 import numpy as np
 from tqdm import tqdm
 
-from measure.passes import mark_prompt_read
-from run.compare import Run, compare
+from lib.terminal import command, print_safely
+from measure.passes import Run
+from run.compare import compare
 from run.describe import PLAIN_TITLE, comparison_in_words, text_printer
 from run.flags import parse_args, settings_for_json
-from run.task import Task, compile_products, load_task, timed_rounds, with_costs
+from run.task import Task, compile_products, load_task, with_costs
 from sampling import HasRandom
 from speculative import Step, generate
 from variants import Models, build, build_plain
@@ -66,8 +63,8 @@ def continue_prompt(args: Namespace) -> None:
     if args.show:
         print_safely("", stream)  # an empty line after the rounds
     if path := args.settings.get("memory"):
-        from lib.memory import remember
-        remember(path, task.x + numbers[task.decoder]["ids"], task.encoder.n_vocab)
+        from lib.memory import add_to_memory
+        add_to_memory(path, task.x + numbers[task.decoder]["ids"], task.encoder.n_vocab)
     text = json.dumps(numbers) if args.json else comparison_in_words(numbers, args, not streams)
     print_safely(text, sys.stdout)
     if args.trace:
@@ -121,29 +118,23 @@ def decode(task: Task, new_step: Callable[[Task, Models], Step],
     if on_round:
         from run.rounds import watched
         rng, see = watched(task, models, rng)
-    rounds = []
-    ids: list[int] = []
-    # The run holds the lists themselves, which grow below.
-    run = Run(ids, rounds, 0.0, models.draft, models.target, logprobs=[])
+    run = Run(models.draft, models.target)
     # tqdm reads True as "no bar", and None as "a bar on a terminal only".
     hides_bar = None if has_bar and not (on_round or title) else True
     show_text = text_printer(task, title) if title else None
     with tqdm(total=task.n_new, unit="token", leave=False, disable=hides_bar) as bar:
-        for result, seconds in timed_rounds(
-                generate(task.x, step, task.n_new, rng, task.ended)):
-            ids += result.ids
-            run = run._replace(seconds=seconds)
-            if mark_prompt_read(models.target, models.draft):
-                run = run._replace(prompt_s=seconds, n_first=len(ids))
+        start = time.perf_counter()
+        for result in generate(task.x, step, task.n_new, rng, task.ended):
+            run.add(result, time.perf_counter() - start)
             if on_round:
-                on_round(see(result, seconds))
+                on_round(see(result, run.seconds))
             if show_text:
-                show_text(ids)
+                show_text(run.ids)
             if task.logprobs:
                 from run.rounds import log_probabilities
                 run.logprobs.extend(log_probabilities(result, task.models.is_greedy))
-            rounds.append(result._replace(p_draft=[], p_target=[]))  # rows are large
             bar.update(len(result.ids))
+            start = time.perf_counter()  # what is shown is no part of the run's time
     if show_text:
         print("\n")
     return run

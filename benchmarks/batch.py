@@ -15,10 +15,10 @@ from functools import partial
 
 import numpy as np
 
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import interleaved, machine, spread
-from measure.command import number, ranged
+from measure.command import ranged
 from measure.models import load_benchmark_pair, named
 from measure.race import simulated_builder
 
@@ -73,7 +73,7 @@ def paragraphs(figures, args):
     runs = figures["runs"]  # {K: {texts per batch: figures}}
     # All K have the same batch sizes, so the first K has them all.
     batches = next(iter(runs.values())).keys()
-    rows = [["tokens per pass", *map(number, figures["tokens_per_pass"].values())]]
+    rows = [["tokens per pass", *map(shown, figures["tokens_per_pass"].values())]]
     for n in batches:
         cells = [ranged(run[n]["tokens_per_s"], "{:.0f}") for run in runs.values()]
         rows.append([f"{n} at once: tokens per second (quartiles)", *cells])

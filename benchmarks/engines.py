@@ -26,10 +26,9 @@ from exact.engines.programs import llama_server
 from lib.backend import products
 from lib.checkpoints.huggingface import transformers_name
 from lib.checkpoints.weights import flatten
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import machine
-from measure.command import number
 from measure.models import (
     OPENINGS,
     SIZES,
@@ -54,7 +53,7 @@ def n_threads(model):
 
 # ---- the engines: each returns write(x, N, temperature, seed, speculative) -> (ids, passes)
 
-def ours(encoder, draft, target, decoder="speculative"):
+def our_engine(encoder, draft, target, decoder="speculative"):
     """Return this project's engine; each text starts with models that have read nothing."""
     def write(x, N, temperature, seed, speculative):
         build_step = builder(decoder if speculative else None, {"K": PER_ROUND}, temperature)
@@ -84,7 +83,7 @@ def to_transformers(model):
     return peer
 
 
-def transformers_engine(encoder, draft, target):
+def assisted_engine(encoder, draft, target):
     """Return transformers' generate on models with our weights."""
     import torch
 
@@ -120,7 +119,7 @@ def generate_of(assistant, peer):
     return write
 
 
-def llama_engine(encoder, draft, target):
+def server_engine(encoder, draft, target):
     """Run llama.cpp's servers, without and with a draft, on GGUF files."""
     import requests
 
@@ -161,8 +160,8 @@ def llama_engine(encoder, draft, target):
     return write
 
 
-ENGINES = {"here": ours, "here, match": partial(ours, decoder="match"),
-           "transformers": transformers_engine, "llama.cpp": llama_engine}
+ENGINES = {"here": our_engine, "here, match": partial(our_engine, decoder="match"),
+           "transformers": assisted_engine, "llama.cpp": server_engine}
 
 
 # ---- the table
@@ -192,18 +191,18 @@ def all_figures(args):
     for name in args.only:
         for end, pair in pairs.items():
             models = (encoder, *pair)
-            rows[name + end] = engine_figures(ENGINES[name], models, xs, seeds, args)
+            rows[name + end] = engine_row(ENGINES[name], models, xs, seeds, args)
     return machine() | {"size": args.size, "K": PER_ROUND, "texts": named(len(xs), args.N),
                         "rows": rows}
 
 
-def engine_figures(engine, pair, xs, seeds, args):
+def engine_row(engine, pair, xs, seeds, args):
     """Return one row of the table; `pair` is (encoder, draft, target)."""
     n_same = 0  # prompts whose greedy speculative text is our plain text
     n_passes = 0  # at temperature 0
     n_passes_at_1 = 0  # at temperature 1
     seconds = {False: [], True: []}  # of plain and of speculative texts
-    our_write = ours(*pair)
+    our_write = our_engine(*pair)
     write = engine(*pair)
     for x in xs:
         write(x, 2, 0.0, 0, True)  # warm-up
@@ -235,7 +234,7 @@ def paragraphs(figures, args):
     models = size_in_words(figures["size"])
     yield f"{models}, K = {figures['K']}, {figures['texts']}. {figures['measured']}"
     yield markdown_table(["engine", "same", *COLUMNS],
-                         [[name, row["same"], *(number(row[column]) for column in COLUMNS)]
+                         [[name, row["same"], *(shown(row[column]) for column in COLUMNS)]
                           for name, row in figures["rows"].items()])
 
 

@@ -22,14 +22,14 @@ from benchmarks.engines import (
     PER_ROUND,
     generate_of,
     n_threads,
-    ours,
+    our_engine,
     texts_and_pairs,
     to_transformers,
 )
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import machine
-from measure.command import number, ranged
+from measure.command import ranged
 from measure.models import SIZES, named, size_in_words
 
 TEMPERATURES = (0.0, 1.0)
@@ -47,7 +47,7 @@ def loops_over(draft, target):
     small = to_transformers(draft)
     large = to_transformers(target)
     # The wrapper copies no model, so both loops have these two.
-    here = ours(None, TransformersModel(small), TransformersModel(large))
+    here = our_engine(None, TransformersModel(small), TransformersModel(large))
     theirs = generate_of(small, large)
     return dict(zip(LOOPS, (here, theirs)))
 
@@ -129,7 +129,7 @@ def paragraphs(figures, args):
     for name, row in figures["rows"].items():
         # Each list has a cell for our loop, and then one for transformers'.
         rates = [ranged(row["rates"][loop], "{:.1f}") for loop in LOOPS]
-        per_pass = [number(row["tokens/pass"][loop]) for loop in LOOPS]
+        per_pass = [shown(row["tokens/pass"][loop]) for loop in LOOPS]
         ratios = [ranged(row[key]) for key in ("ratio", "ratio of a round")]
         table.append([name, *rates, *per_pass, *ratios])
     yield markdown_table(["texts", *(f"{loop}, tokens/s" for loop in LOOPS),

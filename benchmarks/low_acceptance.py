@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from gpt2 import GPT2
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from lib.prefix import common_prefix
 from measure import command
-from measure.command import number, ranged
+from measure.command import ranged
 from measure.models import OPENINGS, load_benchmark_pair, named
 from measure.positions import PositionCounts, counts_of_race, position_figures
 from measure.race import builder, race
@@ -86,7 +86,7 @@ def with_positions(draft, change):
     return GPT2(draft.params | {"wpe": change(draft.params["wpe"])}, draft.n_head)
 
 
-def untrained(wpe, first=128):
+def zero_from(wpe, first=128):
     """Return zeros from position `first` on: vectors that were never trained are near 0."""
     return np.concatenate([wpe[:first], np.zeros_like(wpe[first:])])
 
@@ -115,7 +115,7 @@ FAULTS = {
     "cache cut two tokens too early": Fault(partial(WrongCut, n_more=2)),
     "input shifted by one": Fault(partial(reading, change=lambda ids: ids[:-1])),
     "positions off by one": Fault(partial(with_positions, change=lambda wpe: wpe[1:])),
-    "positions from 128 on untrained": Fault(partial(with_positions, change=untrained)),
+    "positions from 128 on untrained": Fault(partial(with_positions, change=zero_from)),
     "last 16 tokens visible": Fault(partial(reading, change=lambda ids: ids[-16:])),
     "last 4 tokens visible": Fault(partial(reading, change=lambda ids: ids[-4:])),
     "without the prompt": Fault(without_prompt),
@@ -169,7 +169,7 @@ def as_lists(counts: PositionCounts) -> dict[str, list]:
     return {name: array.tolist() for name, array in counts._asdict().items()}
 
 
-def places(lists: dict[str, list]) -> list[dict]:
+def by_column(lists: dict[str, list]) -> list[dict]:
     """Return the acceptance in each column of the counts that `as_lists` wrote."""
     return position_figures(PositionCounts(**{name: np.array(lists[name]) for name in lists}))
 
@@ -206,7 +206,7 @@ def acceptance_cells(lists):
     """Return the acceptance in each column of some counts, with intervals."""
     # Without tested guesses there is no acceptance.
     return [ranged(place | {"median": place["acceptance"]}) if place["tested"] else "-"
-            for place in places(lists)]
+            for place in by_column(lists)]
 
 
 def paragraphs(figures, args):
@@ -221,7 +221,7 @@ def paragraphs(figures, args):
         guesses = [f"guess {t}" for t in range(1, GUESSED + 1)]
         yield markdown_table(
             ["fault in the draft", *guesses, "tokens/pass", "greedy texts of plain decoding"],
-            [[name, *acceptance_cells(case["by_position"]), number(case["tokens_per_pass"]),
+            [[name, *acceptance_cells(case["by_position"]), shown(case["tokens_per_pass"]),
               rows[name]["identical"]] for name, case in cases.items()])
         yield f"Temperature {T}: acceptance of the first guess, by the round before it:"
         yield markdown_table(

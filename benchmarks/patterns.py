@@ -25,11 +25,11 @@ from itertools import chain
 
 import numpy as np
 
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from lib.pattern import Pattern, grammar_of
 from measure import command
 from measure.clock import machine, spread
-from measure.command import gain, number, ranged
+from measure.command import gain, ranged
 from measure.models import OPENINGS, load_benchmark_pair
 from measure.race import race, race_figures
 from sampling import adjusted_logits
@@ -170,7 +170,7 @@ def paragraphs(figures, args):
            f"{figures['repeats']} repeats. {figures['measured']}")
     for name, case in figures["cases"].items():
         yield f"{name[0].upper()}{name[1:]}:"
-        lines = [[decoder, number(row["tokens_per_pass"]), number(row["forced"]),
+        lines = [[decoder, shown(row["tokens_per_pass"]), shown(row["forced"]),
                   ranged(row["tokens_per_s"], "{:.0f}"), gain(row)]
                  for decoder, row in case["decoders"].items()]
         yield markdown_table(["decoder", "tokens per pass", "forced",

@@ -39,7 +39,7 @@ def rounds(verify, p_draft, p_target, n, rng):  # [K, V], [K + 1, V] -> [n, K + 
     return np.concatenate(tokens)
 
 
-def frequencies(tokens, V):
+def shares_of_tokens(tokens, V):
     """Return the share of each token in `tokens`; -1 stands for no token, and is left out."""
     counts = np.bincount(tokens[tokens >= 0], minlength=V)
     return counts / counts.sum()
@@ -56,7 +56,7 @@ def vllm_v1(verify, rng, V=10, K=2):
     for n in (10, 100, 1000, 10_000, 100_000):
         tokens = rounds(verify, np.array([draft] * K), np.array([target] * (K + 1)), n, rng)
         # The last column is the bonus token, which vLLM's test replaces by a mock.
-        came = frequencies(tokens[:, :-1], V)
+        came = shares_of_tokens(tokens[:, :-1], V)
         to_target.append(np.linalg.norm(came - target))
         # vLLM's test takes one norm of the array [100, V] of all differences.
         to_others.append(np.linalg.norm(came - others) / len(others))
@@ -136,7 +136,7 @@ def tensorrt_llm(verify, rng, V=500, n=50_000):
         # If a token of the support did not come, the divergence is infinite. Two infinite
         # divergences differ by NaN, which is not below 0.01, so the verifier does not pass.
         with np.errstate(divide="ignore"):
-            logs = np.log(target[support] / frequencies(tokens, V)[support])
+            logs = np.log(target[support] / shares_of_tokens(tokens, V)[support])
         return (target[support] * logs).sum()
 
     return abs(divergence(tokens[:, 0]) - divergence(plain)) < 0.01

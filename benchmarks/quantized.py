@@ -18,10 +18,10 @@ import numpy as np
 from gpt2 import GPT2
 from lib.backend.products import matmul
 from lib.checkpoints.weights import flatten
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import machine, milliseconds
-from measure.command import gain, number, ranged
+from measure.command import gain, ranged
 from measure.models import OPENINGS, SIZES, load_benchmark_pair, named, size_in_words
 from measure.race import builder, costs_at, race, race_figures, simulated
 from sampling import with_sampling
@@ -41,7 +41,7 @@ def rounding(args, encoder, draft, copy, target):
     """Return {draft: (mean 1 - TV, share of positions with the same most probable token)}."""
     drafts = {"the int8 copy": copy, "tales-small": draft}
     for bits, size in ROUNDINGS:
-        params = with_matrices(target.params, partial(rounded, bits=bits, size=size))
+        params = with_matrices(target.params, partial(rounded_parts, bits=bits, size=size))
         drafts[f"{bits} bits, a scale per {size or 'output'}"] = GPT2(params, target.n_head)
     # {draft: a pair (1 - TV, whether the most probable tokens are equal) for each position}
     pairs_of = {name: [] for name in drafts}
@@ -60,7 +60,7 @@ def rounding(args, encoder, draft, copy, target):
     return {name: np.mean(pairs, axis=0).tolist() for name, pairs in pairs_of.items()}
 
 
-def rounded(w, bits, size):  # [n_out, n_in] -> as w
+def rounded_parts(w, bits, size):  # [n_out, n_in] -> as w
     """Return weights rounded to multiples of a scale, as w.
 
     `size` weights of an output share a scale; with None, all weights of an output do.
@@ -148,7 +148,7 @@ def simulated_round(copy, target, K, temperature, alpha):
 def rounding_table(part):
     """Yield the table of `rounding`."""
     yield markdown_table(["draft", "mean 1 - TV", "same best token"],
-                         [[name, number(overlap, "{:.3f}"), number(same, "{:.3f}")]
+                         [[name, shown(overlap, "{:.3f}"), shown(same, "{:.3f}")]
                           for name, (overlap, same) in part.items()])
 
 
@@ -157,8 +157,8 @@ def products_table(part):
     one_row = part["float32"][0]["median"]  # the unit of both relative columns
     rows = []
     for n, float32, int8 in zip(ROWS, part["float32"], part["int8"]):
-        rows.append([n, ranged(float32), number(float32["median"] / one_row),
-                     ranged(int8), number(int8["median"] / one_row)])
+        rows.append([n, ranged(float32), shown(float32["median"] / one_row),
+                     ranged(int8), shown(int8["median"] / one_row)])
     yield markdown_table(["rows, products", "float32: ms (quartiles)", "relative",
                           "int8: ms (quartiles)", "relative to float32's row"], rows)
 
@@ -170,8 +170,8 @@ def race_tables(part):
             [f"{setting}, {part['texts']}", "tokens per second (quartiles)",
              "speed-up (slowest - fastest)", "predicted", "acceptance", "tokens per pass"],
             [[name, ranged(row["tokens_per_s"], "{:.0f}"), gain(row),
-              number(row.get("predicted")), number(row["acceptance"]),
-              number(row["tokens_per_pass"])] for name, row in rows.items()])
+              shown(row.get("predicted")), shown(row["acceptance"]),
+              shown(row["tokens_per_pass"])] for name, row in rows.items()])
 
 
 # ---- all parts

@@ -29,12 +29,12 @@ from benchmarks.engines import n_threads
 from benchmarks.variants import read_row
 from lib.backend import products
 from lib.checkpoints.gguf import SMOLLM2, gguf_path
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from lib.packages import package
 from lib.terminal import notify
 from measure import command
 from measure.clock import machine
-from measure.command import number, ranged
+from measure.command import ranged
 from measure.models import named
 from measure.passes import Timed
 from measure.race import (
@@ -116,7 +116,8 @@ def row_figures(runs, plain, kinds, temperature):
 
 def writing_rates(runs):  # -> [repeats, prompts]
     """Return the tokens per second of each text after its first round."""
-    return np.array([[ratio(text.n_written, text.writing) for text in texts] for texts in runs])
+    return np.array([[ratio(text.n_written, text.writing_s) for text in texts]
+                     for texts in runs])
 
 
 def over_prompts(values):
@@ -130,7 +131,7 @@ def ours(target, stop):
     """Return plain decoding by a model of this project."""
     def write(x, N):
         text = write_text(target, target, builder(None, {}, 0.0), x, N, 0, stop)
-        return text.ids, text.writing
+        return text.ids, text.writing_s
 
     return write
 
@@ -256,8 +257,8 @@ def decoder_tables(part):
         for name, row in figures["rows"].items():
             lines.append([
                 name if row["exact"] else f"{name} (lossy)", ranged(row["speedup"]),
-                *(number(row[key]) for key in ("tokens_per_pass", "acceptance", *SHARES)),
-                row["same"], *(number(row["by_kind"][kind]) for kind in kinds)])
+                *(shown(row[key]) for key in ("tokens_per_pass", "acceptance", *SHARES)),
+                row["same"], *(shown(row["by_kind"][kind]) for kind in kinds)])
         yield markdown_table(["decoder", "speed-up (range)", "tokens/pass", "acceptance",
                               *SHARES, "same", *kinds], lines)
         yield from not_measured(figures)

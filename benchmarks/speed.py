@@ -19,10 +19,10 @@ import numpy as np
 
 from cache import to_host
 from lib.backend.arrays import get_backend
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import interleaved, machine, milliseconds, rows_actions
-from measure.command import number, ranged
+from measure.command import ranged
 from measure.models import (
     OPENINGS,
     SIZES,
@@ -162,7 +162,7 @@ def pass_paragraphs(part):
 def time_rows(times):
     """Return lines of a name, a pass's time, and its ratio to the time of the first pass."""
     first = next(iter(times.values()))["median"]
-    return [[name, ranged(ms), number(ms["median"] / first)] for name, ms in times.items()]
+    return [[name, ranged(ms), shown(ms["median"] / first)] for name, ms in times.items()]
 
 
 def race_paragraphs(setting, part):
@@ -179,7 +179,7 @@ def race_paragraphs(setting, part):
         for name, label in LABELS.items():
             if not any(name in column for column in columns):  # an older file
                 continue
-            numbers = [number(column.get(name)) for column in columns]
+            numbers = [shown(column.get(name)) for column in columns]
             lines.append([f"{setting} {value}: {label}", *numbers])
     yield markdown_table([part["texts"], *heads], lines)
 

@@ -16,10 +16,10 @@ loading.
 
 import shlex
 
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import machine
-from measure.command import gain, number
+from measure.command import gain
 from measure.models import OPENINGS, load_benchmark_pair, named
 from measure.race import builder, costs_at, race, race_figures
 from run.flags import parse_args
@@ -62,7 +62,7 @@ def default_rows(temperature):
     return chosen
 
 
-def figures_at(temperature, rows, args):
+def rows_at(temperature, rows, args):
     """Return one dict per row, plain decoding first."""
     encoder, *pair = load_benchmark_pair("pair", args.backend)
     draft, target = map(tree_model, pair)
@@ -78,11 +78,11 @@ def figures_at(temperature, rows, args):
         are_exact[text] = DECODERS[name].exact(flags)
     results = race(draft, target, builders, texts, args.N, args.repeats)
     return [{"decoder": text, "exact": "yes" if are_exact[text] else "no",
-             **row_figures(result, results["plain"], temperature)}
+             **decoder_row(result, results["plain"], temperature)}
             for text, result in results.items()]
 
 
-def row_figures(result, plain, temperature):
+def decoder_row(result, plain, temperature):
     """Return the numbers of one row."""
     figures = race_figures(result, plain)
     if temperature:  # drawn texts differ
@@ -100,7 +100,7 @@ def row_figures(result, plain, temperature):
 
 def all_figures(args):
     """Return the figures of all temperatures."""
-    tables = {f"{T:g}": figures_at(T, args.rows or default_rows(T), args) for T in (0.0, 1.0)}
+    tables = {f"{T:g}": rows_at(T, args.rows or default_rows(T), args) for T in (0.0, 1.0)}
     return machine() | {"texts": named(len(OPENINGS), args.N), "tables": tables}
 
 
@@ -112,7 +112,7 @@ def paragraphs(figures, args):
         lines = []
         for row in rows:
             # Some cells are words already.
-            cells = [cell if isinstance(cell, str) else number(cell) for cell in row.values()]
+            cells = [cell if isinstance(cell, str) else shown(cell) for cell in row.values()]
             lines.append(cells)
         # The keys of a row are the heads of the columns.
         yield markdown_table(rows[0], lines)

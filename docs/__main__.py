@@ -30,7 +30,7 @@ def main(argv=None):
 
     part = things.add_parser("pictures", help="pictures of docs/img, light and dark")
     part.add_argument("name", choices=[*gallery.picture_names(), "all"], help="picture to draw")
-    part.set_defaults(make=lambda args: gallery.write(args.name))
+    part.set_defaults(make=lambda args: gallery.write_pictures(args.name))
 
     part = things.add_parser("run", help="docs/run.html, the page of one recorded run")
     part.add_argument("--record", action="store_true", help="run the bundled pair first")
@@ -38,10 +38,10 @@ def main(argv=None):
                       help="also record times and a race (needs --record)")
     part.add_argument("--picture", action="store_true",
                       help="draw the README's picture of the page instead")
-    part.set_defaults(make=lambda args: run.write(args.record, args.seconds, args.picture))
+    part.set_defaults(make=lambda args: run.write_page(args.record, args.seconds, args.picture))
 
     part = things.add_parser("tour", help="docs/tour.ipynb, with the outputs of a fresh run")
-    part.set_defaults(make=lambda args: tour.write())
+    part.set_defaults(make=lambda args: tour.write_tour())
 
     args = parser.parse_args(argv)
     args.make(args)

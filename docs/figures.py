@@ -141,7 +141,7 @@ def renewed_page(text):
             start = place.end("sign") if place["sign"] is not None else place.start()
             figure = text[start : place.end()]
             if not numbers:
-                raise Unbound(f"need a cell for the figure {figure} in: {line_of(text, start)}")
+                raise Unbound(f"need a cell for the figure {figure} in: {line_at(text, start)}")
             is_percentage = re.match(" %| percent", prose[place.end() :]) is not None
             new = as_written(numbers.pop(0), figure, is_percentage)
             # The text between two figures stays.
@@ -150,11 +150,11 @@ def renewed_page(text):
             continue
         if numbers:
             raise Unbound(f"need a figure for the cell with {numbers[0]:g} before: "
-                          f"{line_of(text, place.start())}")
+                          f"{line_at(text, place.start())}")
         numbers = marker_numbers(place) if place.re is MARKER else []
     return "".join([*pieces, text[end:]])
 
 
-def line_of(text, offset):
+def line_at(text, offset):
     """Return the line of a page at an offset."""
     return text[text.rfind("\n", 0, offset) + 1 :].partition("\n")[0]

@@ -54,7 +54,7 @@ def source(argument):
     return "\n\n".join(codes)
 
 
-def raced(temperature):
+def raced_rows(temperature):
     """Return {row of benchmarks/variants.py: (its figures, (speed-up, slowest, fastest))}."""
     rows = {}
     for row in stored("variants")["tables"][str(temperature)]:
@@ -65,9 +65,9 @@ def raced(temperature):
 
 def bar(name, temperature):
     """Return a decoder's measured speed-up with a bar; "-" if it was not measured."""
-    if name not in raced(temperature):
+    if name not in raced_rows(temperature):
         return "-"
-    speed, *_ = raced(temperature)[name][1]
+    speed, *_ = raced_rows(temperature)[name][1]
     return f"{'▬' * round(5 * speed)} {speed:.2f}"  # five marks are plain decoding's speed
 
 
@@ -82,8 +82,8 @@ def methods_table(family=None):
         all_needs = entry.needs(defaults)
         needs = ["a draft"] * ("draft" in all_needs) + ["training"] * ("heads" in all_needs)
         positions = "-"
-        if name in raced(0):
-            positions = f"{raced(0)[name][0]['rows/pass']:.1f}"
+        if name in raced_rows(0):
+            positions = f"{raced_rows(0)[name][0]['rows/pass']:.1f}"
         # A decoder may have several papers: "A; B" with the addresses "URL_A URL_B".
         papers = "; ".join(f"[{paper}]({url})" for paper, url
                            in zip(entry.source.split("; "), entry.url.split()))
@@ -103,7 +103,7 @@ def which_table(argument=None):
         cells = []
         for temperature in (0, 1):
             fast = {}  # {decoder: (speed-up, row)} of its fastest row
-            for text, (row, (speed, slowest, _)) in raced(temperature).items():
+            for text, (row, (speed, slowest, _)) in raced_rows(temperature).items():
                 fits = text != "plain" and need in (None, needed(text))
                 if fits and row["exact"] == is_exact and slowest > 1:
                     name = text.split()[0]

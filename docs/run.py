@@ -85,7 +85,7 @@ def draw_picture(picture: Path, scheme: str, number=4):
              page.as_uri()], check=True, capture_output=True)
 
 
-def write(record, seconds, picture):
+def write_page(record, seconds, picture):
     """Write the page, or the README's picture of it."""
     if picture:
         draw_picture(PICTURE, "light")

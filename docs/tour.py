@@ -30,7 +30,7 @@ def execute():
     return notebook
 
 
-def write():
+def write_tour():
     """Write the notebook with the outputs of a fresh run."""
     import nbformat
 

@@ -34,7 +34,7 @@ def read_memory(path, n_vocab):
     return [text["ids"] for text in texts]
 
 
-def remember(path, ids, n_vocab):
+def add_to_memory(path, ids, n_vocab):
     """Add a finished text to a file, which is never half written.
 
     The file is replaced as a whole. Processes that finish together take turns, so each of them

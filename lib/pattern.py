@@ -32,7 +32,7 @@ class DeadEnd(ValueError):
     """Say that a text which fits the beginning of a pattern cannot go on."""
 
 
-def library() -> Any:
+def llguidance() -> Any:
     """Import llguidance; ValueError if it is missing."""
     return package("llguidance", "a pattern needs", "pattern.txt")
 
@@ -42,7 +42,7 @@ def grammar_of(kind: str, text: str, name: str | None = None) -> str:
 
     `name` is what the error calls the pattern; by default the flag of this kind.
     """
-    matcher = library().LLMatcher
+    matcher = llguidance().LLMatcher
     options = {}
     try:
         if kind == "json_schema":
@@ -78,12 +78,12 @@ class Vocabulary:
 @cache
 def tokenizer_of(encoder) -> Any:
     """Return llguidance's tokenizer of an encoder's vocabulary."""
-    make = library().LLTokenizer
+    make = llguidance().LLTokenizer
     # A slice is a pattern for tokens. If the grammar allows every text of a slice, all tokens
     # of the slice are allowed at once, which is faster. The library's own slices are made for
     # the strings of JSON; the last slice is made for words in small letters.
     slices = [*make.general_slices(), "[a-z ]{1,20}"]
-    wrapped = library().TokenizerWrapper(Vocabulary(encoder))
+    wrapped = llguidance().TokenizerWrapper(Vocabulary(encoder))
     return make(wrapped, n_vocab=encoder.n_vocab, slices=slices)
 
 
@@ -91,7 +91,7 @@ def tokenizer_of(encoder) -> Any:
 
 def new_matcher(grammar: str, encoder) -> Any:
     """Return llguidance's matcher, which walks a grammar; it prints nothing."""
-    return library().LLMatcher(tokenizer_of(encoder), grammar, log_level=0)
+    return llguidance().LLMatcher(tokenizer_of(encoder), grammar, log_level=0)
 
 
 def next_bits(matcher: Any) -> bytes | None:

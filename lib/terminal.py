@@ -204,20 +204,6 @@ def why_failed(error: Exception, requirements: str) -> str | None:
     return str(error) if isinstance(error, ValueError | OSError) else None
 
 
-def catch_ctrl_c(program: str) -> None:
-    """Print one line instead of a traceback at Ctrl-C while a program imports its modules."""
-    print_error = sys.excepthook
-
-    def print_interrupt_or_error(kind, error, trace):
-        if kind is KeyboardInterrupt:
-            complain(program, "interrupted")
-        else:
-            print_error(kind, error, trace)
-
-    # Python calls this function for an error that no code catches.
-    sys.excepthook = print_interrupt_or_error
-
-
 def complain(program: str, error: object, status: int = 2) -> int:
     """Print on standard error, in one line, why a program ends; return its exit status."""
     in_one_line = " ".join(str(error).split())

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from lib.markdown import shown
 from lib.terminal import (
     Help,
     Parser,
@@ -124,18 +125,13 @@ def shown_paragraphs(figures, args, paragraphs):
 
 # ---- cells of tables
 
-def number(value, form="{:.2f}"):
-    """Return a formatted number; "-" for None."""
-    return "-" if value is None else form.format(value)
-
-
 def ranged(values, form="{:.2f}"):
     """Return "median (low - high)"."""
-    low, median, high = (number(values[key], form) for key in ("low", "median", "high"))
+    low, median, high = (shown(values[key], form) for key in ("low", "median", "high"))
     return f"{median} ({low} - {high})"
 
 
 def gain(row):
     """Return a speed-up as "median (slowest - fastest)" of all repeats."""
-    median, slowest, fastest = (number(row[key]) for key in ("speedup", "slowest", "fastest"))
+    median, slowest, fastest = (shown(row[key]) for key in ("speedup", "slowest", "fastest"))
     return f"{median} ({slowest} - {fastest})"

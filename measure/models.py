@@ -48,9 +48,8 @@ def random_model(hparams, seed=0, backend="numba"):
 
 def sizes(model):
     """Return a model's hparams."""
-    n_ctx, n_embd = model.params["wpe"].shape
-    return dict(n_vocab=model.n_vocab, n_ctx=n_ctx, n_embd=n_embd, n_head=model.n_head,
-                n_layer=len(model.params["blocks"]))
+    return dict(n_vocab=model.n_vocab, n_ctx=model.n_ctx, n_head=model.n_head,
+                n_embd=model.params["wte"].shape[1], n_layer=len(model.params["blocks"]))
 
 
 def agreeing(target, n_layers):

@@ -1,4 +1,4 @@
-"""Time the passes of models, and count what a run's rounds accepted."""
+"""Time the passes of models and the rounds of a text; count what the rounds accepted."""
 
 import time
 from collections.abc import Sequence
@@ -49,6 +49,10 @@ class Timed(Around):
         self.rows[-1] = len(logits)
         return logits
 
+    def writing(self) -> list[float]:
+        """Return the seconds of each pass after those that read the prompt."""
+        return self.seconds[self.n_prompt :]
+
     def n_passes(self) -> int:
         """Return how many passes gave logits."""
         return sum(n_rows > 0 for n_rows in self.rows)
@@ -65,18 +69,49 @@ class Timed(Around):
         return 1e3 * float(np.mean(with_logits)) if with_logits else None
 
 
-def mark_prompt_read(target: Timed, draft: Timed | None) -> bool:
-    """Count all passes so far as the prompt's, after the first round with a pass of the target.
+@dataclass
+class Run:
+    """Hold one text of a decoder and its measurements."""
 
-    Returns True after this round, and False after every other one. (Rounds before it are forced
-    by a pattern.)
-    """
-    if target.n_prompt or not target.seconds:
-        return False
-    for model in (target, draft):
-        if model:
-            model.n_prompt = len(model.seconds)
-    return True
+    draft: Timed | None
+    target: Timed
+    ids: list[int] = field(default_factory=list)  # the new tokens
+    rounds: list[Round] = field(default_factory=list)  # without their rows, which are large
+    seconds: float = 0.0
+    prompt_s: float = 0.0  # of `seconds`: to the first token, so the prompt has been read
+    n_first: int = 0  # of `ids`: the tokens of the round that read the prompt
+    logprobs: list[float | None] = field(default_factory=list)  # of `ids`, if they are wanted
+
+    def add(self, result: Round, seconds: float) -> None:
+        """Add a round and its seconds.
+
+        The prompt's round is the first one with a pass of the target: rounds before it are
+        forced by a pattern.
+        """
+        self.seconds += seconds
+        self.ids += result.ids
+        self.rounds.append(result._replace(p_draft=[], p_target=[]))
+        if self.target.seconds and not self.target.n_prompt:
+            self.prompt_s = self.seconds
+            self.n_first = len(self.ids)
+            for model in (self.target, self.draft):
+                if model:
+                    model.n_prompt = len(model.seconds)
+
+    @property
+    def n_written(self) -> int:
+        """Return how many tokens follow the prompt's round."""
+        return len(self.ids) - self.n_first
+
+    @property
+    def writing_s(self) -> float:
+        """Return the seconds after the prompt's round; 0 if there is no other round."""
+        return self.seconds - self.prompt_s if self.n_written else 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """Return the tokens per second of the writing, which follows the prompt's round."""
+        return quotient(self.n_written, self.writing_s)
 
 
 def acceptance_figures(rounds: Sequence[Round]) -> dict:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lib.statistics import interval, resamples
-from measure.race import WrittenText
+from measure.passes import Run
 from speculative import Round
 from variants.registry import Costs
 
@@ -31,7 +31,7 @@ class PositionCounts(NamedTuple):
 
 # ---- counting
 
-def counts_of_race(runs: Sequence[Sequence[WrittenText]], K: int) -> PositionCounts:
+def counts_of_race(runs: Sequence[Sequence[Run]], K: int) -> PositionCounts:
     """Return the counts of a race's runs, [repeats, prompts]; a prompt's repeats are added."""
     per_run = [[counts_of_text(text.rounds, K) for text in texts] for texts in runs]
     per_prompt = np.sum(per_run, axis=0)  # over the repeats; [prompts, 2, K]

@@ -1,7 +1,7 @@
 """Race decoders on the same texts, and compute what the papers' formula predicts.
 
     builder    (draft, target) -> step: a decoder without its models
-    runs       of one decoder: a list of WrittenText per repeat, [repeats][texts]
+    runs       of one decoder: a list of a Run per text for each repeat, [repeats][texts]
     simulated  acceptance: both models run their passes, so times are real, but one-hot rows
                replace their rows. A guess is then accepted with a given probability alpha
     predicted  the speed-up by Leviathan et al. (2023) Theorem 3.8, from figures of the race:
@@ -18,14 +18,13 @@ decoder.
 import time
 from functools import cache
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from measure.clock import spread
 from measure.costs import measure_costs
-from measure.passes import Timed, acceptance_figures, mark_prompt_read
+from measure.passes import Run, Timed, acceptance_figures
 from sampling import one_hot_rows, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
@@ -36,29 +35,6 @@ WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, c
 
 
 # ---- running
-
-class WrittenText(NamedTuple):
-    """Hold one text of one decoder."""
-
-    ids: list  # the new tokens
-    rounds: list  # without their distributions, which are large
-    n_rows: int  # rows of the target in all rounds
-    seconds: float
-    draft: list  # seconds of each pass of the draft after the first round
-    target: list  # seconds of each pass of the target after the first round
-    prompt: float = 0.0  # of `seconds`: the first round's
-    n_first: int = 0  # of `ids`: the first round's
-
-    @property
-    def n_written(self):
-        """Return how many tokens were written after the first round."""
-        return len(self.ids) - self.n_first
-
-    @property
-    def writing(self):
-        """Return the seconds after the first round; 0 if there is no other round."""
-        return self.seconds - self.prompt if self.n_written else 0.0
-
 
 def builder(name, flags, temperature, **known):
     """Return the builder of a decoder, by name or entry; of plain decoding if the name is None.
@@ -96,30 +72,19 @@ def costs_at(temperature, draft, target, ids):
 
 
 def write_text(draft, target, build_step, ids, N, seed, stop=()):
-    """Return one text as WrittenText, from models that have read nothing."""
+    """Return one text as a Run, from models that have read nothing."""
     draft = Timed(draft.fresh())
     target = Timed(target.fresh())
     # The step is built before the clock starts, because some decoders read a file of heads.
     step = build_step(draft, target)
-    rng = np.random.default_rng(seed)
-    new = []
-    rounds = []
-    n_rows = 0
-    prompt = 0.0
-    n_first = 0
+    run = Run(draft, target)
     start = time.perf_counter()
-    for result in generate(ids, step, N, rng, stop):
-        new += result.ids
-        if mark_prompt_read(target, draft):
-            prompt = time.perf_counter() - start
-            n_first = len(new)
-        # A forced round has no pass, so no rows of the target.
-        if not isinstance(result, ForcedRound):
-            n_rows += len(result.p_target)
-        rounds.append(result._replace(p_draft=None, p_target=None))
-    seconds = time.perf_counter() - start
-    return WrittenText(new, rounds, n_rows, seconds, draft.seconds[draft.n_prompt :],
-                       target.seconds[target.n_prompt :], prompt, n_first)
+    for result in generate(ids, step, N, np.random.default_rng(seed), stop):
+        run.add(result, time.perf_counter() - start)
+        start = time.perf_counter()
+    # A race keeps many texts, and so no model with its cache.
+    draft.model = target.model = None
+    return run
 
 
 def race(draft, target, builders, texts, N, repeats, stop=()):
@@ -134,7 +99,7 @@ def race(draft, target, builders, texts, N, repeats, stop=()):
 
 
 def raced_repeats(draft, target, builders, texts, N, repeats, bar, stop=()):
-    """Yield {name: a WrittenText per text} after each repeat; move the bar at each text."""
+    """Yield {name: a Run per text} after each repeat; move the bar at each text."""
     # The warm-up: no time of these texts counts.
     for build_step in builders.values():
         write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0, stop)
@@ -173,12 +138,12 @@ def race_figures(runs, plain, K=0):
     gains = (rates / tokens_per_second(plain)).tolist()
     alpha = acceptance_figures(rounds)["acceptance"]
     figures = {"tokens_per_s": spread(rates), "speedup": float(np.median(gains)),
-               "prompt_s": float(np.mean([text.prompt for text in texts])),
+               "prompt_s": float(np.mean([text.prompt_s for text in texts])),
                "speedup_with_prompt": float(np.median(rates_with_prompt(runs)
                                                       / rates_with_prompt(plain))),
                "slowest": min(gains), "fastest": max(gains), "acceptance": alpha,
                "tokens_per_pass": sum(len(text.ids) for text in texts) / len(rounds),
-               "rows_per_pass": sum(text.n_rows for text in texts) / len(rounds)}
+               "rows_per_pass": sum(sum(text.target.rows) for text in texts) / len(rounds)}
     if K and alpha is not None:
         # Plain decoding computes one row per pass. Its pass is the unit of both costs.
         row_s = mean_seconds(plain, "target")
@@ -192,7 +157,7 @@ def race_figures(runs, plain, K=0):
 def tokens_per_second(runs):  # -> [repeats]
     """Return the tokens per second of each repeat: all written tokens / all their seconds."""
     n_tokens = [sum(text.n_written for text in texts) for texts in runs]
-    seconds = [sum(text.writing for text in texts) for texts in runs]
+    seconds = [sum(text.writing_s for text in texts) for texts in runs]
     return np.array([ratio(n, s) for n, s in zip(n_tokens, seconds)])
 
 
@@ -210,23 +175,23 @@ def rates_with_prompt(runs):  # -> [repeats]
 def text_figures_of_runs(runs):
     """Return each text's written tokens and their seconds, [repeats, prompts] as lists."""
     return {"tokens": [[text.n_written for text in texts] for texts in runs],
-            "seconds": [[text.writing for text in texts] for texts in runs]}
+            "seconds": [[text.writing_s for text in texts] for texts in runs]}
 
 
 def seconds_per_token(runs):
     """Return the seconds per written token in the draft, in the target, and in the rest."""
     texts = list(chain(*runs))  # of all repeats
     n_tokens = sum(text.n_written for text in texts)
-    seconds = sum(text.writing for text in texts)
-    in_draft = sum(sum(text.draft) for text in texts)
-    in_target = sum(sum(text.target) for text in texts)
+    seconds = sum(text.writing_s for text in texts)
+    in_draft = sum(sum(text.draft.writing()) for text in texts)
+    in_target = sum(sum(text.target.writing()) for text in texts)
     parts = {"draft": in_draft, "target": in_target, "rest": seconds - in_draft - in_target}
     return {name: ratio(part, n_tokens) for name, part in parts.items()}
 
 
 def mean_seconds(runs, role):
     """Return the mean seconds of a pass; `role` is "draft" or "target"."""
-    seconds = [each for text in chain(*runs) for each in getattr(text, role)]
+    seconds = [each for text in chain(*runs) for each in getattr(text, role).writing()]
     return ratio(sum(seconds), len(seconds))
 
 

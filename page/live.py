@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,7 @@ import numpy as np
 from lib.backend.arrays import in_one_line
 from lib.checkpoints.files import json_value
 from lib.terminal import Parser, command
+from measure.passes import Run
 from page.page import page_text, run_as_data
 from run.entries import ENTRIES, check_entries, task_of_entries
 from run.flags import parse_args
@@ -32,7 +34,6 @@ from run.task import (
     compile_products,
     load_task,
     models_of_decoder,
-    timed_rounds,
     with_costs,
 )
 from speculative import generate
@@ -78,19 +79,22 @@ def run_so_far(task: Task, rounds: Sequence[dict] = ()) -> dict:
 def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
     """Decode; send each round with the figures so far, and at the end the seconds."""
     rounds: list[dict] = []
-    seconds = 0.0
     # Measured for each text whose decoder needs them, because the page chooses the decoder.
     task, _ = with_costs(task)
     models = task.new_models()
     step = task.with_forced(build(task.entry, models, task.settings), models)
     rng, see = watched(task, models, np.random.default_rng(task.seed))
-    for result, seconds in timed_rounds(generate(task.x, step, task.n_new, rng, task.ended)):
-        seen = see(result, seconds)
+    run = Run(models.draft, models.target)
+    start = time.perf_counter()
+    for result in generate(task.x, step, task.n_new, rng, task.ended):
+        run.add(result, time.perf_counter() - start)
+        seen = see(result, run.seconds)
         rounds.append(seen)
         so_far = run_so_far(task, rounds)
         so_far["rounds"] = None  # the page has the earlier rounds already
         send({"round": seen, "run": so_far})
-    send({"seconds": seconds})
+        start = time.perf_counter()
+    send({"seconds": run.seconds})
 
 
 class Handler(BaseHTTPRequestHandler):

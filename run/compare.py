@@ -3,14 +3,14 @@
 import math
 import platform
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
 from lib.backend import products
 from lib.backend.int8 import Int8
 from lib.prefix import common_prefix
-from measure.passes import Timed, acceptance_figures, quotient
+from measure.passes import Run, acceptance_figures, quotient
 from run.task import Task
 from sampling import adjusted_logits
 from speculative import Round
@@ -21,24 +21,6 @@ from wrappers.window import window
 SHORTEST = 8  # tokens of a text that is long enough to measure its speed
 
 
-class Run(NamedTuple):
-    """Hold one text of a decoder and its measurements."""
-
-    ids: list[int]  # the new tokens
-    rounds: list[Round]  # without their rows of probabilities, which are large
-    seconds: float
-    draft: Timed | None
-    target: Timed
-    prompt_s: float = 0.0  # of `seconds`: to the first token, so the prompt has been read
-    n_first: int = 0  # of `ids`: the tokens of the round that read the prompt
-    logprobs: list[float | None] = []
-
-    @property
-    def rate(self) -> float | None:
-        """Return the tokens per second of the writing, which follows the prompt's round."""
-        return quotient(len(self.ids) - self.n_first, self.seconds - self.prompt_s)
-
-
 def compare(task: Task, plain: Run, fast: Run, measuring: float = 0.0) -> dict:
     """Return all measurements of plain decoding and of a decoder, as a dict for JSON.
 
@@ -46,7 +28,7 @@ def compare(task: Task, plain: Run, fast: Run, measuring: float = 0.0) -> dict:
     `measuring` are the seconds in which the decoder's costs were measured.
     """
     # The user waits for the measurement of the costs too, before the first token.
-    fast = fast._replace(seconds=fast.seconds + measuring, prompt_s=fast.prompt_s + measuring)
+    fast = replace(fast, seconds=fast.seconds + measuring, prompt_s=fast.prompt_s + measuring)
     acceptance = acceptance_figures(fast.rounds)
     # A model of transformers names its library.
     library = getattr(task.models.target, "library", None) or products.library_name()
@@ -182,10 +164,10 @@ def difference_of_texts(task: Task, plain: list[int], fast: list[int]) -> dict:
         return {}
     if plain == fast:
         return {"identical": True}
-    return {"identical": False, "first_difference": first_difference(task, plain, fast)}
+    return {"identical": False, "first_difference": parting_of_texts(task, plain, fast)}
 
 
-def first_difference(task: Task, a: list[int], b: list[int]) -> dict:
+def parting_of_texts(task: Task, a: list[int], b: list[int]) -> dict:
     """Return where two greedy texts first differ, and how close the best two logits were."""
     n = common_prefix(a, b)  # index of the first token that differs
     # The target reads the text up to this token; with --window only the end of that text.

@@ -5,6 +5,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 
+from lib.markdown import shown
 from lib.terminal import print_safely
 from run.compare import SHORTEST
 from run.task import Task
@@ -52,11 +53,6 @@ def text_printer(task: Task, title: str) -> Callable[[list[int]], None]:
     print_safely(f"{title}\n{'-' * len(title)}\nText = ", sys.stdout, end="")
     show([])
     return show
-
-
-def shown(number: float | None, form: str = "{:.2f}", none: str = "-") -> str:
-    """Return a number as text, or the text `none` if there is no number."""
-    return none if number is None else form.format(number)
 
 
 def table_lines(numbers: dict, decoder: str) -> list[str]:

@@ -145,7 +145,8 @@ def when_given(flag, condition):
 REFUSED: list[tuple[Callable, str]] = [
     *((lambda args, pair=pair: {*pair} <= args.given,
        f"--{pair[0]} and --{pair[1]} are both given: choose one")
-      for pair in combinations(("prompt", "prompt_file", "chat"), 2)),
+      for names in (("prompt", "prompt_file", "chat"), KINDS)
+      for pair in combinations(names, 2)),
     (lambda args: args.logprobs and not args.json and args.prompts is None,
      "--logprobs needs --json or --prompts"),
     (lambda args: args.logprobs and args.entry.exact(args.settings) is False,
@@ -184,7 +185,7 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     # Not parse_args, because a flag of a different decoder needs a better message.
     args, unknown = parser.parse_known_args(words)
     if unknown:
-        parser.error(why_unknown(unknown[0], entry, parser))
+        parser.error(why_no_flag(unknown[0], entry, parser))
     args.entry = entry
     args.given = flags_given(words)
     args.settings = settings_of(args, entry)
@@ -261,15 +262,12 @@ def settings_of(args: Namespace, entry: Decoder) -> dict:
 def grammar_of_flags(args: Namespace) -> str | None:
     """Return the grammar of --regex, --json_schema or --lark, or None; read the flag's file.
 
-    ValueError if there are two patterns, or one that is not valid.
+    ValueError if the pattern is not valid.
     """
-    # The flags are named as the kinds of patterns.
-    kinds = [*filter(args.given.__contains__, KINDS)]
-    if not kinds:
+    # The flags are named as the kinds of patterns, and REFUSED allows one of them.
+    kind = next(filter(args.given.__contains__, KINDS), None)
+    if kind is None:
         return None
-    if len(kinds) > 1:
-        raise ValueError(f"--{kinds[0]} and --{kinds[1]} are both given: choose one")
-    kind = kinds[0]
     text = getattr(args, kind)
     if kind != "regex":  # the flag names a file
         with open_flag(kind, text, "rb") as file:
@@ -283,7 +281,7 @@ def grammar_of_flags(args: Namespace) -> str | None:
     return grammar_of(kind, text)
 
 
-def why_unknown(word: str, entry: Decoder, parser: Parser) -> str:
+def why_no_flag(word: str, entry: Decoder, parser: Parser) -> str:
     """Return why a word of the command line is not a flag of this decoder."""
     name = word.partition("=")[0].removeprefix("--")
     # If the flag belongs to other decoders, the message names them.

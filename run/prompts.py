@@ -101,9 +101,9 @@ def job_of_line(line: bytes, head: dict, task: Task) -> Job:
     # If this fails, the record of the error shows the whole line as its prompt.
     given = entries_of_line(line)
     head |= given
-    # The record shows what the template made of messages.
-    head["prompt"], _ = text_and_ids(given, task.encoder)
     own_task = task_of_line(given, head["index"], task)
+    if own_task.is_chat:  # the record shows what the template made of messages
+        head["prompt"], _ = text_and_ids(given, task.encoder)
     # This raises ValueError if the decoder does not work at the line's temperature.
     if own_task.models.sampling != task.models.sampling:
         build(task.entry, own_task.new_models(), task.settings)

@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -15,7 +14,7 @@ from lib.pattern import KINDS, Pattern
 from lib.terminal import notify, open_flag, try_to_write
 from lib.tokenizer import Tokenizer
 from measure.passes import Timed
-from speculative import Round, Step
+from speculative import Step
 from utils import find_folder, load_pair, runs_in_transformers
 from variants import DECODERS, Models
 from variants.registry import Decoder, LogitsModel, Target
@@ -272,18 +271,6 @@ def compile_products(target: Target) -> None:
     # Only models of ours, which have `params`, use these products.
     if hasattr(target, "params"):
         products.warm_up(target.dtype, notify)
-
-
-def timed_rounds(rounds: Iterator[Round]) -> Iterator[tuple[Round, float]]:
-    """Yield each round with the seconds so far, which do not count the time between rounds."""
-    seconds = 0.0
-    while True:
-        start = time.perf_counter()
-        result = next(rounds, None)
-        seconds += time.perf_counter() - start
-        if result is None:
-            return
-        yield result, seconds
 
 
 def check_backend(args: Namespace, folders: list[Path]) -> None:

@@ -9,8 +9,8 @@ import pytest
 from docs.tables import stored
 from measure import clock
 from measure.costs import SPREAD, disturbance, least_costs, timed_turns
-from measure.race import WrittenText, tokens_per_second
-from speculative import Round
+from measure.passes import Run
+from measure.race import tokens_per_second
 from theory.speedup import best_K
 
 
@@ -35,8 +35,7 @@ def test_the_seconds_of_a_functions_first_call_are_left_out(monkeypatch):
 def test_the_speed_of_a_repeat_is_that_of_all_its_texts_together():
     """Two texts of 6 and 4 tokens after the first: 10 tokens in 2 + 3 s, then in 1 + 1 s."""
     def text(n_tokens, seconds):
-        rounds = [Round([0], [], [], [], 0), Round([0] * n_tokens, [], [], [], 0)]
-        return WrittenText([0] * (1 + n_tokens), rounds, 0, 7 + seconds, [], [], 7, n_first=1)
+        return Run(None, None, [0] * (1 + n_tokens), [], 7 + seconds, prompt_s=7, n_first=1)
 
     runs = [[text(6, 2.0), text(4, 3.0)], [text(6, 1.0), text(4, 1.0)]]
     assert tokens_per_second(runs).tolist() == [10 / 5, 10 / 2]

@@ -22,7 +22,7 @@ from gpt2 import GPT2
 from lib.backend import products
 from lib.checkpoints.weights import cut_params, n_params
 from measure.models import OPENINGS
-from measure.race import WrittenText
+from measure.passes import Run
 from sampling import with_sampling
 from speculative import Round, complete, draft_and_verify, generate, guess, make_step
 from tests.commands import outcome
@@ -85,7 +85,7 @@ def test_every_fault_changes_what_the_draft_computes_and_no_fault_does_not(name)
 def test_first_guesses_are_counted_by_the_round_before_them():
     """Two guesses a round: 2 accepted, then 0, 1 and 2; the last round has no guess."""
     rounds = [Round([0] * (n + 1), [0] * 2, [], [], n) for n in (2, 0, 1, 2)]
-    text = WrittenText([], [*rounds, Round([0], [], [], [], 0)], 0, 1.0, [], [])
+    text = Run(None, None, rounds=[*rounds, Round([0], [], [], [], 0)])
     tested, accepted = first_guess_counts([[text, text], [text, text]])
     assert (tested.tolist(), accepted.tolist()) == ([[4, 2]] * 2, [[4, 0]] * 2)
 

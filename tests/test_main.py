@@ -15,7 +15,6 @@ from page.page import stored_run
 from run.flags import PROMPT
 from tests.checkpoints import HPARAMS, write_converted
 from tests.commands import json_of_run, refusal, run_main
-from tests.pages import on_one_line
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 
@@ -52,16 +51,11 @@ def test_trace_keeps_the_run_that_was_reported(tmp_path):
     assert got["settings"]["seed"] == 123 and "numpy" in got["versions"]
 
 
-def test_the_help_is_short_and_leads_to_a_decoders_flags(monkeypatch):
+def test_the_help_is_short_and_has_the_flags_of_one_decoder(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     status, text, _ = run_main("--help")
     status_of_tree, of_tree, _ = run_main("--decoder", "tree", "--help")
     assert status == status_of_tree == 0
-    for words in ("--decoder NAME --help shows the flags of that decoder",
-                  "continue with only its last half", "exact for a target with",
-                  "without the newline at its end",
-                  "0 takes the most probable token (default: 0.0)"):
-        assert words in on_one_line(text)
     assert "--siblings" in of_tree and "--lenience" not in text + of_tree
     n_lines = text.count("\n")
     assert n_lines <= 76 and of_tree.count("\n") < n_lines + 10

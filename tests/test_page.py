@@ -174,17 +174,6 @@ def test_a_chain_exactness_and_a_draft_are_shown_only_where_they_are(
     assert ("tales-small" in shown) == has_draft and "tales-large" in shown
 
 
-def test_a_marker_hides_no_label(race):
-    """Each label is at the end of its stretch that is further from the marker."""
-    _, _, tab = race
-    tab.wait("document.querySelector('.stretch') !== null")
-    for u, sides in ((0.25, ["left", "right"]), (0.1, ["right", "right"]), (0.9, ["left", "left"])):
-        tab(f"drawThreshold(document.querySelector('.stretch'), 0.4, {u})")
-        got = tab("[...document.querySelectorAll('.stretch')[0].children]"
-                  ".map(each => each.style.textAlign)")
-        assert got == sides
-
-
 def test_the_race_ends_with_both_texts_at_their_recorded_times(race):
     rounds, run, tab = race
     assert tab("race.length") == 15

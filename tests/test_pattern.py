@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import main
 from exact.law import text_law
-from lib.pattern import Pattern, grammar_of, library, tokenizer_of
+from lib.pattern import Pattern, grammar_of, llguidance, tokenizer_of
 from main import decode, decoder_step
 from run.flags import parse_args
 from run.task import load_task, with_costs, with_pattern
@@ -37,7 +37,7 @@ PROMPT = [1, 2]
 
 def allowed_anew(kind, new):
     """Return what may follow the new tokens, by a matcher that reads them one by one."""
-    matcher = library().LLMatcher(tokenizer_of(encoder()), grammar_of(kind, GRAMMARS[kind]))
+    matcher = llguidance().LLMatcher(tokenizer_of(encoder()), grammar_of(kind, GRAMMARS[kind]))
     n_vocab = encoder().n_vocab
     for token in new:
         if token == encoder().end_of_text:

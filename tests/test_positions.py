@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from measure.passes import Run
 from measure.positions import (
     PositionCounts,
     counts_of_race,
@@ -10,7 +11,6 @@ from measure.positions import (
     speedups_of_counts,
     tokens_of_rounds,
 )
-from measure.race import WrittenText
 from speculative import Round
 from theory.speedup import walltime_improvement
 from variants.registry import Costs
@@ -20,9 +20,7 @@ K = 3
 
 def written(accepted):
     """Return a text whose rounds accepted these numbers of K guesses."""
-    rounds = [Round([0] * (n + 1), [0] * K, [], [], n) for n in accepted]
-    n_tokens = sum(len(done.ids) for done in rounds)
-    return WrittenText([0] * n_tokens, rounds, 0, 1.0, [], [])
+    return Run(None, None, rounds=[Round([0] * (n + 1), [0] * K, [], [], n) for n in accepted])
 
 
 def test_without_censoring_the_expected_tokens_are_the_mean_of_the_rounds():

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import real
 from benchmarks.__main__ import main
-from measure.race import WrittenText
+from measure.passes import Run, Timed
 from speculative import Round
 from tests.commands import outcome
 from tests.small import lively_params
@@ -42,7 +42,8 @@ def written(n, seconds, n_rounds=2):
     """Return a text of n tokens after a first round of one token, which takes 1 s."""
     rounds = [Round([1], [], None, None, 0)] * n_rounds
     each = seconds / 2
-    return WrittenText([1] * (n + 1), rounds, n_rounds, 1 + seconds, [each / 2], [each], 1.0, 1)
+    return Run(Timed(None, [each / 2]), Timed(None, [each], [1] * n_rounds), [1] * (n + 1), rounds,
+               1 + seconds, 1.0, 1)
 
 
 def test_a_speed_up_is_the_median_of_the_prompts_and_of_each_prompts_repeats():

@@ -4,9 +4,8 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from lib.markdown import markdown_table
+from lib.markdown import markdown_table, shown
 from measure.answer import FEWEST_TOKENS, conditions
-from measure.command import number
 from theory.speedup import walltime_improvement
 from variants.registry import Costs
 
@@ -62,7 +61,7 @@ def predictions_table(costs: Costs) -> str:
     for alpha in ASSUMED:
         # A round of K guesses has a pass over K + 1 rows, whose cost is pass_cost[K].
         speedups = [walltime_improvement(alpha, K, costs.c, costs.pass_cost[K]) for K in Ks]
-        rows.append([f"Acceptance {alpha}", *map(number, speedups)])
+        rows.append([f"Acceptance {alpha}", *map(shown, speedups)])
     return markdown_table(["predicted", *(f"--K {K}" for K in Ks)], rows)
 
 
@@ -74,8 +73,8 @@ def costs_table(title: str, costs: Costs, draft: str | None) -> str:
     if draft:
         head = [*head, "a draft step"]
         times = [*times, costs.draft]
-    return markdown_table(head, [["ms", *(number(1e3 * time) for time in times)],
-                                 ["relative", *(number(time / times[0]) for time in times)]])
+    return markdown_table(head, [["ms", *(shown(1e3 * time) for time in times)],
+                                 ["relative", *(shown(time / times[0]) for time in times)]])
 
 
 def positions_table(positions: list[dict], disturbed: str) -> str:
@@ -100,7 +99,7 @@ def with_interval(figure: float, ends: Mapping[str, float | None]) -> str:
     >>> with_interval(0.5, {"low": 0.4, "high": 0.7})
     '0.50 (0.40 - 0.70)'
     """
-    return f"{number(figure)} ({number(ends['low'])} - {number(ends['high'])})"
+    return f"{shown(figure)} ({shown(ends['low'])} - {shown(ends['high'])})"
 
 
 def case_table(case: dict) -> str:
@@ -109,8 +108,8 @@ def case_table(case: dict) -> str:
     rows = [["plain decoding", "-", "1.00", "1.00", "1.00",
              *shares_of_time(case["plain"]["time"])]]
     for name, row in case["rows"].items():
-        rows.append([name, number(row.get("predicted")), with_interval(row["speedup"], row),
-                     number(row.get("speedup_with_prompt")), number(row["tokens_per_pass"]),
+        rows.append([name, shown(row.get("predicted")), with_interval(row["speedup"], row),
+                     shown(row.get("speedup_with_prompt")), shown(row["tokens_per_pass"]),
                      *shares_of_time(row["time"])])
     return markdown_table(["decoder", "predicted", "measured (interval)", "with the prompt",
                            "tokens/pass",

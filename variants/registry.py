@@ -280,12 +280,14 @@ def number(value):
 def costs(text):
     """Read "0.1,1,1.1,1.2": times of a draft step and of target passes over 1, 2, .. rows."""
     try:
-        times = [float(time) for time in text.split(",")]
+        draft, *passes = map(float, text.split(","))
+        check_costs(Costs(draft, passes))
     except ValueError:
-        times = []  # too few times, so the next lines raise the error
-    if len(times) < 3 or not all(0 < time < math.inf for time in times):
-        raise ValueError(f"need at least three times > 0, such as 0.1,1,1.1,1.2, got {text!r}")
-    return Costs(draft=times[0], passes=times[1:])
+        passes = []  # too few, so the next lines raise the error
+    if len(passes) < 2:
+        raise ValueError("need a time >= 0, then two or more times > 0, such as 0.1,1,1.1,1.2, "
+                         f"got {text!r}")
+    return Costs(draft, passes)
 
 
 def either(read, *words):

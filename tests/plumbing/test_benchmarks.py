@@ -3,6 +3,7 @@
 import copy
 import json
 from argparse import Namespace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 from unittest import mock
@@ -23,13 +24,16 @@ from benchmarks import (
 from benchmarks.__main__ import NAMES, main
 from lib.prefix import common_prefix
 from lib.terminal import try_to_write
+from llama import Llama
 from measure import clock, command, passes
 from measure import race as race_module
 from measure.clock import rows_actions
 from measure.models import agreeing, random_model, sizes
-from measure.race import WrittenText, builder, race, race_figures, simulated_builder
+from measure.passes import Run, Timed
+from measure.race import builder, race, race_figures, simulated_builder
 from speculative import Round
-from tests.commands import outcome, refusal
+from tests.commands import outcome
+from tests.llamas import llama_params
 from tests.pages import ROOT
 from theory.hardware import pass_bytes
 from theory.speedup import walltime_improvement
@@ -58,11 +62,17 @@ def greedy(name, **flags):
     return builder(name, flags, temperature=0)
 
 
+def timed(seconds, rows=()):
+    """Return the passes of a model after the prompt."""
+    return Timed(None, list(seconds), list(rows))
+
+
 def plain_text(ids, seconds):
     """Return one text as plain decoding writes it, in passes that are equally long."""
     rounds = [Round([token], [], None, None, 0) for token in ids]
     each = seconds / len(ids)
-    return WrittenText(ids, rounds, len(ids), seconds, [], [each] * (len(ids) - 1), each, 1)
+    target = timed([each] * len(ids), [1] * len(ids))
+    return Run(timed([]), target, ids, rounds, seconds, prompt_s=each, n_first=1)
 
 
 class Clock:
@@ -111,10 +121,11 @@ def test_all_decoders_of_a_race_write_the_same_texts_by_the_same_seeds():
         assert [len(texts) for texts in runs] == [2, 2, 2]
         for text, plain in zip(chain(*runs), chain(*results[None]), strict=True):
             assert text.ids == plain.ids
-            assert len(text.target) == len(text.rounds) - 1
-            assert text.writing >= sum(text.target) and 0 < text.prompt < text.seconds
+            assert len(text.target.writing()) == len(text.rounds) - 1
+            assert text.writing_s >= sum(text.target.writing())
+            assert 0 < text.prompt_s < text.seconds
             assert text.n_written == 7 - len(text.rounds[0].ids)
-            assert text.n_rows == sum(len(done.guesses) + 1 for done in text.rounds)
+            assert text.target.rows == [len(done.guesses) + 1 for done in text.rounds]
     assert draft.ids == target.ids == []  # the race reads with models of its own
 
 
@@ -141,8 +152,8 @@ def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
         monkeypatch.setattr(module, "time", clock)
     text = race_module.write_text(Slow(1.0), Slow(10.0), build_step, [1], N=5, seed=0)
     # 3 tokens by 2 draft passes, then 2 tokens by 1 draft pass
-    assert (text.draft, text.target) == ([1.0], [10.0])
-    assert (text.seconds, text.prompt, text.writing, text.n_written) == (23, 12, 11, 2)
+    assert (text.draft.writing(), text.target.writing()) == ([1.0], [10.0])
+    assert (text.seconds, text.prompt_s, text.writing_s, text.n_written) == (23, 12, 11, 2)
 
 
 def test_each_repeat_draws_new_texts():
@@ -160,10 +171,10 @@ def test_speed_and_predictions_by_hand():
     rounds = [Round([1, 2, 3], [1, 2], None, None, 2), Round([1, 5], [1, 2], None, None, 1)]
     # Only the prediction uses the seconds of passes, so they need not add up to the seconds of a
     # text: a pass of one row takes 10, of three rows 20, and a draft step 1.5 on average.
-    plain = [[plain_text([1] * 10, seconds)._replace(target=[10.0] * 10)]
+    plain = [[replace(plain_text([1] * 10, seconds), target=timed([10.0] * 10))]
              for seconds in (6.0, 5.0, 7.0)]
-    ours = [[WrittenText([1, 2, 3, 1, 5], rounds, 6, 10.0 + seconds, [1.0, 2.0], [20.0], 10.0, 3)]
-            for seconds in (2.0, 4.0, 3.0)]
+    ours = [[Run(timed([1.0, 2.0]), timed([20.0], [3, 3]), [1, 2, 3, 1, 5], rounds,
+                 10.0 + seconds, 10.0, 3)] for seconds in (2.0, 4.0, 3.0)]
     row = race_figures(ours, plain, K=2)
     assert row.pop("tokens_per_s")["median"] == pytest.approx(2 / 3)
     assert row == pytest.approx({
@@ -205,10 +216,15 @@ def test_an_agreeing_pair_accepts_every_guess():
     assert len(text.rounds) == 30 / (4 + 1)
 
 
+def test_the_sizes_of_a_llama_are_named_as_those_of_a_gpt2():
+    assert sizes(Llama(llama_params(), 4)) == dict(n_vocab=13, n_ctx=24, n_embd=16, n_head=4,
+                                                   n_layer=2)
+
+
 @pytest.mark.parametrize("bits, size", [(8, None), (6, 32), (4, 16)])
 def test_weights_are_rounded_to_as_many_steps_as_bits_have(bits, size):
     w = np.random.default_rng(0).normal(size=(5, 64))
-    parts = quantized.rounded(w, bits, size).reshape(-1, size or 64)
+    parts = quantized.rounded_parts(w, bits, size).reshape(-1, size or 64)
     most = 2 ** (bits - 1) - 1
     steps = parts / abs(parts).max(axis=1, keepdims=True) * most
     np.testing.assert_allclose(steps, np.rint(steps), atol=1e-9)
@@ -256,7 +272,7 @@ def test_a_row_of_a_decoder_by_hand():
     """Two texts of two tokens, in 0.1 s each; plain decoding takes 0.3 s; one differs."""
     plain = [[plain_text([1, 2], 0.3), plain_text([3, 4], 0.3)]]
     ours = [[plain_text([1, 2], 0.1), plain_text([3, 5], 0.1)]]
-    row = variants.row_figures(ours, plain, temperature=0)
+    row = variants.decoder_row(ours, plain, temperature=0)
     assert row == {"tokens/pass": 1, "rows/pass": 1, "ms/token": pytest.approx(50),
                    "speed-up (slowest - fastest)": "3.00 (3.00 - 3.00)", "same": "1 of 2"}
 
@@ -273,7 +289,7 @@ def test_the_table_says_which_decoders_are_exact(monkeypatch):
     monkeypatch.setattr(variants, "OPENINGS", ["A fox"])
     rows = [variants.read_row(text) for text in ("lenient", "lenient --lenience 1")]
     args = Namespace(backend="numba", N=3, repeats=1)
-    found = variants.figures_at(1.0, rows, args)
+    found = variants.rows_at(1.0, rows, args)
     assert [row["exact"] for row in found] == ["yes", "no", "yes"]  # plain decoding first
 
 
@@ -286,9 +302,9 @@ def test_an_engines_figures_by_hand(monkeypatch):
         return x * N, 2 if speculative and temperature == 0 else 4
 
     engine = lambda encoder, draft, target: write
-    set_all(monkeypatch, engines, ours=engine, time=clock)
+    set_all(monkeypatch, engines, our_engine=engine, time=clock)
     args = Namespace(N=4, repeats=3)
-    row = engines.engine_figures(engine, (None, None, None), [[1], [2]], range(5), args)
+    row = engines.engine_row(engine, (None, None, None), [[1], [2]], range(5), args)
     assert row == {"same": "2 of 2", "tokens/pass at 0": 2, "tokens/pass at 1": 1, "tokens/s": 4,
                    "plain tokens/s": 2}
 
@@ -315,7 +331,7 @@ def test_the_mask_of_a_round_by_hand(monkeypatch):
 
 def test_a_forced_round_is_no_pass_of_a_race():
     rounds = [ForcedRound([1, 2], [1], None, None, 1), Round([3, 4], [3], None, None, 1)]
-    runs = [[WrittenText([1, 2, 3, 4], rounds, 2, 1.0, [], [1.0])]]
+    runs = [[Run(timed([]), timed([1.0], [2]), [1, 2, 3, 4], rounds, 1.0)]]
     figures = race_figures(runs, runs)
     assert (figures["tokens_per_pass"], figures["rows_per_pass"]) == (4, 2)
     assert patterns.forced_share(runs) == 1 / 2
@@ -357,27 +373,20 @@ def run_command(all_figures, paragraphs=lambda figures, args: [str(figures)], **
     return outcome(lambda argv: command.run("bench", args, all_figures, paragraphs))
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path):
+def test_a_file_is_written_after_the_measurement_and_before_figures_are_shown(tmp_path):
+    """A file that cannot be written is refused at once; a fault leaves a file as it was."""
     for path in (tmp_path, tmp_path / "none/file.json"):
         status, out, err = run_command(fails, json=path)
         assert (status, out) == (2, "") and err.startswith(f"bench: cannot write --json {path}: ")
-
-
-def test_a_fault_while_measuring_leaves_the_file_as_it_was(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("earlier figures", encoding="utf-8")
     for path in (old, new):
         assert run_command(fails, json=path) == (2, "", "bench: a fault after minutes\n")
     assert old.read_text(encoding="utf-8") == "earlier figures" and not new.exists()
-
-
-def test_figures_are_written_before_they_are_shown(tmp_path):
-    """As if a reader such as `head` had stopped, or the paragraphs had a fault."""
-    path = tmp_path / "figures"
-    broken = lambda figures, args: fails(args)
-    status, _, err = run_command(lambda args: {"K": 4}, broken, json=path)
+    # As if a reader such as `head` had stopped, or the paragraphs had a fault.
+    status, _, err = run_command(lambda args: {"K": 4}, lambda figures, args: fails(args), json=new)
     assert status == 2 and "fault" in err
-    assert json.loads(path.read_text(encoding="utf-8")) == {"K": 4}
+    assert json.loads(new.read_text(encoding="utf-8")) == {"K": 4}
 
 
 @pytest.mark.parametrize("text, why", [
@@ -390,20 +399,6 @@ def test_a_file_that_holds_no_figures_is_named(text, why, tmp_path):
     show_K = lambda figures, args: [f"K = {figures['K']:d}"]
     status, out, err = run_command(fails, show_K, show=path)
     assert (status, out) == (2, "") and err.startswith(f"bench: --show {path} {why}")
-
-
-@pytest.mark.parametrize("words, flag", [
-    ("power --json new", "json"), ("speed --size 124M --only own", "size")])
-def test_flags_of_a_measurement_do_not_apply_to_show(words, flag, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    why = refusal(main, *words.split(), "--show", "none")
-    assert why.startswith(f"benchmarks {words.split()[0]}: --{flag} does not apply to --show")
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_recording_has_no_figures_to_write(tmp_path):
-    why = refusal(main, "rules", "--record", tmp_path / "a", "--json", tmp_path / "b")
-    assert "--json does not apply to --record" in why and not [*tmp_path.iterdir()]
 
 
 def test_every_table_has_a_name_and_shows_its_help():

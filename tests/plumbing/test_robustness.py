@@ -5,7 +5,6 @@ The last tests are of what Windows does differently.
 
 import io
 import os
-import signal
 import subprocess
 import sys
 from functools import partial
@@ -21,7 +20,6 @@ from page.page import stored_run
 from run.flags import parse_args
 from run.task import Task, prompt_of_flags, with_ids
 from tests.commands import json_of_run, refusal, run_main
-from tests.conftest import pytest_configure
 from utils import MODELS_DIR, find_folder
 
 ROOT = Path(main.__file__).parent
@@ -129,23 +127,6 @@ def test_ctrl_c_and_missing_memory_are_one_line(monkeypatch, fault, status, word
     assert got == [status, ""] and err.count("\n") == 1 and words in err
 
 
-INTERRUPTED = """
-import runpy, sys
-class Interrupt:
-    def find_spec(self, name, *_):
-        if name == "run.compare":
-            raise KeyboardInterrupt
-sys.meta_path.insert(0, Interrupt())
-runpy.run_path("main.py", run_name="__main__")
-"""
-
-
-def test_ctrl_c_while_main_is_imported_is_one_line():
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True)
-    assert done.returncode in (130, -signal.SIGINT) and done.stdout == b""
-    assert done.stderr == b"main.py: interrupted\n"
-
-
 # ---- the command line's arguments
 
 @pytest.mark.parametrize("arguments", [
@@ -159,12 +140,6 @@ def test_ctrl_c_while_main_is_imported_is_one_line():
 def test_any_argument_gets_a_text_or_one_line(arguments):
     status, out, err = run_main(*arguments, *FEW)
     assert status == 0 or (status, out, err.count("\n")) == (2, "", 1)
-
-
-def test_pytest_names_a_file_that_is_not_there():
-    pytest_configure(mock.Mock(args=["tests", f"{Path(__file__)}::test_x"]))
-    with pytest.raises(pytest.UsageError, match="not found: tests/nosuch.py::test_x"):
-        pytest_configure(mock.Mock(args=["tests/nosuch.py::test_x"]))
 
 
 # ---- what Windows does differently, as far as Linux can imitate it

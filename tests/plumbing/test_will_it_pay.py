@@ -102,7 +102,8 @@ def report(models_dir, *flags, draft="draft", status=0):
 
 def seconds_of_passes(runs, role):
     """Return the seconds of all passes of the draft or the target in a race."""
-    return [seconds for text in chain(*runs) for seconds in getattr(text, role)]
+    return [seconds for text in chain(*runs)
+            for seconds in getattr(text, role).writing()]
 
 
 def cases_of(path):
@@ -164,7 +165,7 @@ def test_the_three_best_K_are_raced_and_the_parts_of_a_time_are_the_passes_and_t
         for role in ("draft", "target"):
             seconds = sum(seconds_of_passes(raced[name], role))
             assert row["time"][role] == pytest.approx(seconds / n_tokens) and seconds > 0
-        total = sum(text.writing for text in texts)
+        total = sum(text.writing_s for text in texts)
         assert sum(row["time"].values()) == pytest.approx(total / n_tokens)
 
 

@@ -14,8 +14,8 @@ from sampling import warp, with_sampling
 from speculative import autoregressive_sampling, complete, generate, make_step
 from tests.distributions import assert_same_law
 from tests.reuse import assert_used_is_fresh, some_edits, tokens_read
-from tests.small import SETTINGS, Logits, eagle_weights, tiny_params, write_heads
 from tests.small import PARAMS as PARAMS_OF
+from tests.small import SETTINGS, Logits, eagle_weights, tiny_params, write_heads
 from tests.toys import counted, mapped, one_hot, path_by_path, toy, tree_of
 from variants import Models, build
 from variants.blockwise import blockwise_verify

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import main
 from lib import memory
-from lib.memory import read_memory, remember
+from lib.memory import add_to_memory, read_memory
 from speculative import generate
 from tests.commands import json_of_run, refusal
 from tests.distributions import Scripted
@@ -145,7 +145,7 @@ def test_no_token_is_counted_twice_as_a_text_grows():
 
 
 def test_remembered_texts_serve_every_text_and_its_own_counts_come_first(tmp_path):
-    remember(tmp_path / "texts", [1, 1, 2], 3)
+    add_to_memory(tmp_path / "texts", [1, 1, 2], 3)
     step = suffix(sure=0.0, memory=str(tmp_path / "texts"))
     for x in ([0, 1, 1], [2, 1, 1]):
         assert guesses_of(step, x)[:1] == [2]
@@ -158,16 +158,16 @@ def test_what_is_remembered_is_read_back_in_order(tmp_path):
     path = tmp_path / "texts"
     assert read_memory(path, 5) == []
     for text in ([0, 1], np.array([4, 4]), [2]):
-        remember(path, text, 5)
+        add_to_memory(path, text, 5)
     assert read_memory(path, 5) == [[0, 1], [4, 4], [2]] and list(tmp_path.iterdir()) == [path]
 
 
 def test_the_oldest_texts_are_dropped(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "NEWEST", 5)
     for text in ([0, 0], [1, 1], [2, 2, 2]):
-        remember(tmp_path / "texts", text, 5)
+        add_to_memory(tmp_path / "texts", text, 5)
     assert read_memory(tmp_path / "texts", 5) == [[1, 1], [2, 2, 2]]
-    remember(tmp_path / "texts", [3] * 9, 5)  # one text may be longer
+    add_to_memory(tmp_path / "texts", [3] * 9, 5)  # one text may be longer
     assert read_memory(tmp_path / "texts", 5) == [[3] * 9]
 
 
@@ -180,23 +180,23 @@ def test_texts_that_finish_together_are_all_remembered(tmp_path, monkeypatch):
 
     monkeypatch.setattr(memory, "read_memory", slow_read)
     with ThreadPoolExecutor(4) as writers:
-        list(writers.map(lambda token: remember(tmp_path / "texts", [token], 8), range(8)))
+        list(writers.map(lambda token: add_to_memory(tmp_path / "texts", [token], 8), range(8)))
     assert sorted(read_memory(tmp_path / "texts", 8)) == [[token] for token in range(8)]
     assert [path.name for path in tmp_path.iterdir()] == ["texts"]
 
 
 def test_a_text_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "NEWEST", 2)  # so that the old text would be dropped
-    remember(tmp_path / "texts", [0, 1], 5)
+    add_to_memory(tmp_path / "texts", [0, 1], 5)
     before = (tmp_path / "texts").read_bytes()
     with pytest.raises(ValueError):
-        remember(tmp_path / "texts", [2, "three"], 5)
+        add_to_memory(tmp_path / "texts", [2, "three"], 5)
     assert (tmp_path / "texts").read_bytes() == before
 
 
 def test_a_lock_file_that_cannot_be_made_is_named_at_once():
     with pytest.raises(OSError, match="cannot make the lock file /proc/nofile.lock: No such"):
-        remember("/proc/nofile", [0], 5)
+        add_to_memory("/proc/nofile", [0], 5)
 
 
 GOOD = '{"n_vocab": 5, "ids": [0, 1]}'
@@ -211,7 +211,7 @@ def test_a_broken_or_different_file_is_named_and_left_as_it_is(line, tmp_path):
     path.write_text(f"{GOOD}\n{line}\n", encoding="utf-8", errors="surrogateescape")
     before = path.read_bytes()
     message = "is not a file of texts over a vocabulary of 5 tokens"
-    for use in (partial(read_memory, path, 5), partial(remember, path, [0], 5)):
+    for use in (partial(read_memory, path, 5), partial(add_to_memory, path, [0], 5)):
         with pytest.raises(ValueError, match=message):
             use()
     assert path.read_bytes() == before

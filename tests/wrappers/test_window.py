@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from encoder import Encoder, byte_characters
 from lib.checkpoints.weights import flatten, random_params
 from main import both_decoders, decode, plain_step
-from run.compare import first_difference
+from run.compare import parting_of_texts
 from run.describe import comparison_in_words
 from run.flags import parse_args
 from run.task import Task
@@ -134,7 +134,7 @@ def test_the_logits_at_the_first_difference_are_those_of_its_window(position):
     job = task(40)
     ids = decode(job, plain_step).ids
     other = ids[:position] + [(ids[position] + 1) % 40] + ids[position + 1 :]
-    got = first_difference(job, ids, other)
+    got = parting_of_texts(job, ids, other)
     start = dict(starts(3, 12, 3 + position))[3 + position]
     *_, second, best = np.sort(model(0)(([1, 2, 3] + ids[:position])[start:])[-1])
     gap = pytest.approx(best - second)
