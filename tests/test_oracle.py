@@ -35,16 +35,6 @@ WEEKLY = pytest.param(3, "float32", marks=pytest.mark.weekly)
 
 
 @pytest.mark.parametrize("K, dtype", [(3, "float64"), WEEKLY])
-@pytest.mark.parametrize("name", EXACT)
-def test_every_exact_rule_is_found_exact(name, K, dtype):
-    report = check(EXACT[name], K, dtype=dtype)
-    assert report.exact is True
-    assert report.distance < (1e-6 if dtype == "float32" else 1e-12)
-    assert str(report).startswith("exact: ")
-    assert report.first_wrong_token is None and report.rule is None
-
-
-@pytest.mark.parametrize("K, dtype", [(3, "float64"), WEEKLY])
 @pytest.mark.parametrize("name", WRONG)
 def test_every_wrong_rule_is_seen_and_named(name, K, dtype):
     """The figures are those of KNOWN, which are enumerated without the oracle."""
@@ -67,12 +57,6 @@ def test_a_wrong_rule_is_seen_wherever_it_is_wrong(name, K, V, dtype):
     is_right = K == 1 and ONE_GUESS <= RIGHT_IN.get(name, set())
     assert (report.exact is True) == is_right
     assert report.rule is None  # named with K = V = 3 only
-
-
-@pytest.mark.parametrize("name, K, V", [
-    ("ratio", 4, 3), ("match", 1, 4), ("traversal", 3, 4), ("ratio", 2, 4), ("plan-match", 4, 3)])
-def test_right_verifiers_are_exact_for_other_K_and_V(name, K, V):
-    assert check(EXACT[name], K, V).exact
 
 
 def test_the_first_wrong_token_is_at_the_first_position_with_a_wrong_distribution():
@@ -222,15 +206,20 @@ INTERVALS = {
     "in logarithms": ratio_test(lambda u, p, q: np.log(u) < np.log(p) - np.log(q)),
     "an exponential race": ratio_test(exponential_race),
     "products": ratio_test(lambda u, p, q: u * q < p)}
-CASES = [*product([(1, 3), (2, 3), (3, 3), (2, 4), (3, 4)], oracle.DTYPES)]
+RIGHT = EXACT | INTERVALS
+OF_EACH = cycle([((3, 3), "float64"), ((1, 3), "float32"), ((2, 4), "float64")])
+WHATEVER = product(RIGHT, [(1, 3), (2, 3), (3, 3), (2, 4), (3, 4)], oracle.DTYPES)
 
 
 @pytest.mark.parametrize("name, size, dtype", [
-    *((name, size, dtype) for name, (size, dtype) in zip(INTERVALS, cycle([
-        ((3, 3), "float64"), ((1, 3), "float32")]))),
-    *(pytest.param(name, *case, marks=pytest.mark.weekly) for name in INTERVALS for case in CASES)])
+    *((name, *case) for name, case in zip(RIGHT, OF_EACH)),
+    ("plan-match", (4, 3), "float64"), ("traversal", (3, 4), "float64"),
+    *(pytest.param(*case, marks=pytest.mark.weekly) for case in WHATEVER)])
 def test_a_right_verifier_is_exact_whatever_it_does_to_its_uniforms(name, size, dtype):
-    assert check(INTERVALS[name], *size, dtype).exact
+    report = check(RIGHT[name], *size, dtype)
+    assert report.exact is True and str(report).startswith("exact: ")
+    assert report.distance < (1e-6 if dtype == "float32" else 1e-12)
+    assert report.first_wrong_token is None and report.rule is None
 
 
 def test_a_point_that_contradicts_a_box_cuts_it():

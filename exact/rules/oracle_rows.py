@@ -19,6 +19,9 @@ from exact.toys import best, numbered
 from lib.terminal import Parser, command
 from speculative import guess
 
+K = 3  # guesses of a round of KNOWN; its toys have three tokens
+
+
 # ---- KNOWN
 
 def model_of(numbers_of_rows):
@@ -31,19 +34,6 @@ def model_of(numbers_of_rows):
     return numbered(rows, lambda number, token: 1 + token)
 
 
-def round_and_target(rule, toy, K):
-    """Return the distributions of a first round, of texts and of the target's texts.
-
-    The round has K guesses. A text is the round, completed to K + 1 tokens by draws from the
-    target, as in the oracle.
-    """
-    draft, target = map(model_of, toy)
-    step = rule_step(rule, draft, target, K)
-    tokens = law(lambda rng: step([], K + 1, rng).ids)
-    texts = completed(tokens, [], target, K + 1)
-    return tokens, texts, text_law([], target, K + 1)
-
-
 def with_drawn_guesses(rule):
     """Return the rule as the oracle tests it: the oracle draws every guess, even for `best`."""
     if rule.guess is best:
@@ -51,13 +41,21 @@ def with_drawn_guesses(rule):
     return rule
 
 
-def known_figures(rule_id, V=3, K=3):
-    """Return a rule's distance on each toy and its mean tokens per round: a line of KNOWN."""
+def known_figures(rule_id):
+    """Return a rule's distance on each toy and its mean tokens per round: a line of KNOWN.
+
+    A text is a first round, completed to K + 1 tokens by draws from the target, as in the
+    oracle.
+    """
     rule = with_drawn_guesses(BY_ID[rule_id])
     distances = []
     lengths = []
-    for toy in oracle.TOYS[V]:
-        one_round, texts, wanted = round_and_target(rule, toy, K)
+    for toy in oracle.TOYS[3]:
+        draft, target = map(model_of, toy)
+        step = rule_step(rule, draft, target, K)
+        one_round = law(lambda rng, step=step: step([], K + 1, rng).ids)
+        texts = completed(one_round, [], target, K + 1)
+        wanted = text_law([], target, K + 1)
         distances.append(round(float(total_variation(texts, wanted)), 6))
         lengths.append(float(sum(len(ids) * p for ids, p in one_round.items())))
     return *distances, round(sum(lengths) / len(lengths), 6)
