@@ -20,7 +20,6 @@ from exact.law import law
 from exact.toys import TENTHS, TOYS
 from speculative import Step, draft_and_verify, make_step, speculative_sampling, verify
 from tests.commands import until
-from tests.pages import file_text
 from tests.toys import path_by_path
 from variants.block import block_verify
 from variants.traversal import verify_traversal
@@ -82,18 +81,6 @@ def test_coq_accepts_every_theorem_without_axioms(compiled, tmp_path):
         f"Require {' '.join(FILES)}.\n{all_of_them}\nPrint Assumptions all.", "utf-8")
     result = coqc(tmp_path / "axioms.v", "-Q", compiled, "")
     assert (result.stdout, result.stderr) == ("Closed under the global context\n", "")
-
-
-def test_the_page_names_every_theorem_beside_its_step():
-    page = file_text("docs/proof.md")
-    named = re.findall(r"\[`(\w+)`\]\[(\w+)\]", page)
-    for file in FILES:
-        assert set(theorems(file)) == {name for name, its_file in named if its_file == file}
-    # The steps are a numbered list, which ends at an empty line.
-    steps = re.findall(r"^(\d)\. (.*?)(?=^\d\. |\n\n)", page, flags=re.DOTALL | re.MULTILINE)
-    assert [number for number, _ in steps] == list("1234567")
-    for number, step in steps:
-        assert f"[`step_{number}`][lossless]" in step
 
 
 # ---- the functions of the proofs are those of the code

@@ -11,7 +11,6 @@ from theory.hardware import (
     GPT2_SIZES,
     crossover_batch,
     intensity_table,
-    linear_cost,
     n_params,
     pass_bytes,
 )
@@ -123,18 +122,6 @@ def test_crossover_at_161_needs_two_bytes_and_no_second_factor_two():
     assert int(crossover_batch(2, **a100)) == 161
     assert int(crossover_batch(2 * 2, **a100)) == 322  # the formula as printed, float16
     assert round(crossover_batch(2, bandwidth=1555e9, flop_rate=312e12)) == 201  # 40 GB
-
-
-def test_the_4090_example_has_the_figures_of_the_errata():
-    n_bytes, flops = linear_cost(1024, 6656, 17920)
-    _, flops_of_one = linear_cost(1, 6656, 17920)
-    assert round(n_bytes / 1e6, 1) == 288.9 and round(n_bytes / 2**20, 1) == 275.5
-    assert round(flops / 2e9, 1) == 122.1 and round(flops / 1e9, 1) == 244.3
-    assert round(1e3 * flops / 330e12, 2) == 0.74  # ms
-    assert round(1e6 * flops_of_one / 330e12, 2) == 0.72  # us
-    for n_rows, megabytes in ((1024, 110.0), (1, 59.7)):
-        n_bytes, _ = linear_cost(n_rows, 6656, 17920, weight_bytes=0.5)
-        assert round(n_bytes / 1e6, 1) == megabytes
 
 
 @given(st.integers(1, 2048), st.integers(1, 64), st.integers(1, 128))
