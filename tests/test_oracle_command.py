@@ -29,7 +29,6 @@ END = rf"\((line \d+; )?{re.escape(oracle.ORIGIN)}\)"  # of a refusal
 RIGHT = "ratio"
 RULE = "target-draw"
 
-
 pytestmark = pytest.mark.usefixtures("own_path")
 
 
@@ -50,18 +49,16 @@ def quick(monkeypatch):
 
 @pytest.fixture(scope="module", params=["verifier.c", "verifier.rs", "verifier.go"])
 def compiled(request, tmp_path_factory):
-    """Compile an example as it states, beside a copy of oracle.py alone; return the folder."""
+    """Compile an example as it states; return the folder of the program."""
     folder = tmp_path_factory.mktemp(request.param)
     example = Path(shutil.copy(EXAMPLES / request.param, folder))
     stated = r"[ \t](\w+) (.+) && python oracle\.py --command \./verifier"
     compiler, words = re.search(stated, example.read_text("utf-8")).groups()
     if sys.platform == "win32" or not shutil.which(compiler):
         pytest.skip(f"needs {compiler}, and ./verifier as a name")
-    shutil.copy(oracle.__file__, folder)
     words = [compiler, *words.split(), *WARNINGS[compiler].split()]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    example.unlink()
     return folder
 
 
@@ -75,25 +72,13 @@ def test_an_example_is_exact_and_its_twin_is_named(compiled, flags, twin, status
     assert got == status and re.match(begin, out)
 
 
-def quoted(words):
-    """Return the report that the page quotes of the example with these words."""
-    if words:  # --wrong: the report of the same fault in PyTorch
-        return code(PAGE, "text", "NOT exact")
-    command = "$ python oracle.py --command ./verifier"
-    return re.search(rf"{re.escape(command)}\n((?:[^$`].*\n)+)", PAGE)[1]
+COMMAND = re.escape("$ python oracle.py --command ./verifier")
 
 
-@pytest.mark.weekly
-@pytest.mark.parametrize("words, status", [([], 0), (["--wrong"], 1)])
-def test_the_page_quotes_what_a_copy_of_the_oracle_says_of_an_example(compiled, words, status):
-    """The copy runs without the project."""
-    command = [sys.executable, "-I", "oracle.py", "--command", "./verifier", *words]
-    done = subprocess.run(command, cwd=compiled, capture_output=True, text=True)
-    assert (done.returncode, done.stderr, done.stdout) == (status, "", quoted(words))
-
-
-@pytest.mark.parametrize("rule, words", [(EXACT[RIGHT], []), (WRONG[RULE], ["--wrong"])])
-def test_the_page_quotes_the_reports_and_counts_the_lines(rule, words):
+@pytest.mark.parametrize("rule, report", [
+    (EXACT[RIGHT], re.search(rf"{COMMAND}\n((?:[^$`].*\n)+)", PAGE)[1]),
+    (WRONG[RULE], code(PAGE, "text", "NOT exact"))])  # --wrong is the fault in PyTorch
+def test_the_page_quotes_the_reports_and_counts_the_lines(rule, report):
     """Of the rules over arrays, which the examples and their twins are."""
     n_rows = []
 
@@ -101,7 +86,7 @@ def test_the_page_quotes_the_reports_and_counts_the_lines(rule, words):
         n_rows.append(len(guesses))
         return rule(guesses, *arrays)
 
-    assert f"{check(counted)}\n" == quoted(words)
+    assert f"{check(counted)}\n" == report
     assert f" {sum(n_rows):,}" in PAGE
 
 
