@@ -282,7 +282,6 @@ def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
 
 @pytest.mark.parametrize("flags, speedup, tip", [
     ("", 2.0, "--trace run.html --temperature 1, and open run.html"),
-    ("--temperature 1", 2.0, "--trace run.html, and open run.html"),
     ("--decoder big_little", 2.0, "--trace run.html, and open run.html"),  # greedy
     ("--trace run.html", 2.0, "python -m tools.will_it_pay, which measures more texts"),
     ("", 0.5, "python -m tools.will_it_pay, because this was slower than plain decoding"),
@@ -296,14 +295,12 @@ def test_the_tip_keeps_the_runs_flags_and_is_nothing_that_was_done(
     assert next_step({"speedup_measured": speedup}, args) == tip
 
 
-@pytest.mark.parametrize("flags, command", [
-    ("", "python -m exact.judge 'my rule.py'"),
-    ("--temperature 1", "python -m exact.judge 'my rule.py'"),
-    ("--temperature 0", "python -m exact.judge 'my rule.py' --temperature 0")])
-def test_the_judges_command_has_the_temperature_0_that_was_given(flags, command):
-    args = parse_args(shlex.split(flags))
-    args.decoder = "my rule.py"
-    assert judge_command(args) == command
+def test_the_judges_command_has_the_temperature_0_that_was_given():
+    for flags in ("", "--temperature 1", "--temperature 0"):
+        args = parse_args(shlex.split(flags))
+        args.decoder = "my rule.py"
+        given = " --temperature 0" * flags.endswith(" 0")
+        assert judge_command(args) == f"python -m exact.judge 'my rule.py'{given}"
 
 
 def test_a_target_that_ends_by_itself_is_named_with_the_way_to_chat(clock):

@@ -4,9 +4,7 @@ palette    the colours, light and dark
 figures    drawing with matplotlib
 wild       wild.svg
 power      power.svg
-theorem1   theorem1.svg
 low_acceptance  low_acceptance.svg
-ladder     ladder.svg
 speed      the plots of docs/speed.md
 gallery    which function draws which picture
 """
