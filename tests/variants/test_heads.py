@@ -32,7 +32,9 @@ from variants.tree import verify_tree
 
 PARAMS = tiny_params()
 ALL = [("medusa", {}), ("blockwise", {}), ("markov", {}), ("eagle", {}),
-       ("eagle", {"widths": (2, 1)}), ("eagle", {"widths": "dynamic", "K": 2})]
+       ("eagle", {"widths": (2, 1)}), ("eagle", {"widths": "dynamic", "K": 2}),
+       ("suffix", {"sure": 1.0, "otherwise": "eagle"}),
+       ("suffix", {"sure": 1.0, "otherwise": "eagle --widths 2,1"})]
 
 
 def models(folder, params=PARAMS, **sampling):
