@@ -42,7 +42,8 @@ def builder(name, flags, temperature, **known):
     `known` has further fields of Models, such as costs. Some decoders make their draft from the
     target: it is made once, in the race's warm-up.
     """
-    make_draft = entry_of(name).make_draft if name else None
+    entry = entry_of(name or "speculative")
+    make_draft = entry.draft_maker(entry.settings(dict(flags))) if name else None
     made = None  # the draft of `make_draft`, after the first call of `build_step`
 
     def build_step(draft, target):

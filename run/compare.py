@@ -63,7 +63,7 @@ def compare(task: Task, plain: Run, fast: Run, measuring: float = 0.0) -> dict:
 
 def is_draft_in_int8(task: Task, run: Run) -> bool | None:
     """Return whether the draft that a decoder made from the target is in int8; None without."""
-    if not task.entry.make_draft or not run.draft:
+    if not task.entry.draft_maker(task.settings) or not run.draft:
         return None
     return isinstance(run.draft.params["wte"], Int8)
 

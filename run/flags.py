@@ -247,16 +247,15 @@ def make_parser(first: Parser, entry: Decoder) -> Parser:
 
 def settings_of(args: Namespace, entry: Decoder) -> dict:
     """Move the decoder's own flags out of `args`; return them with all defaults."""
-    own = {}
+    own = {name: vars(args).pop(name) for name in entry.flags if name in args}
+    settings = entry.settings(own)
     # The default draft is made for the default target. A decoder that can do without a draft
     # does so with any other target, unless a draft is given.
     is_default_pair = args.target_model_size == MODELS["target_model_size"]["default"]
-    if entry.without_draft and not is_default_pair and "draft_model_size" not in args.given:
-        own = dict(entry.without_draft)
-    for name in entry.flags:
-        if name in args:
-            own[name] = vars(args).pop(name)
-    return entry.settings(own)
+    has_draft = is_default_pair or "draft_model_size" in args.given
+    if entry.without_draft and "draft" in entry.needs(settings) and not has_draft:
+        return entry.settings(entry.without_draft | own)
+    return settings
 
 
 def grammar_of_flags(args: Namespace) -> str | None:

@@ -240,8 +240,8 @@ def models_of_decoder(entry: Decoder, settings: dict, draft: LogitsModel | None,
                       target: Target) -> tuple[LogitsModel | None, Target]:
     """Return the models that a decoder calls, made from the loaded ones if need be."""
     needs = entry.needs(settings)
-    if entry.make_draft:  # such as a copy of the target in int8
-        draft = entry.make_draft(target, notify)
+    if make_draft := entry.draft_maker(settings):  # such as a copy of the target in int8
+        draft = make_draft(target, notify)
     elif "draft" not in needs:
         draft = None
     # A file of the user's may guess trees, so its models read trees in any case.

@@ -50,7 +50,9 @@ FORMS = {  # the first is run with every setting and pair
     "speculative": [Form({"K": 2}), Form({"K": "auto"}), Form({"K": 1})],
     "lookup": [Form({"K": 2, "max_ngram": 2})],
     "suffix": [Form({"K": 2, "sure": 1.0, "cap": 2}, deep={"cap": 3}, equal={"sure": 99.0}),
-               Form({"sure": 0.0, "depth": 3}), Form({"sure": 99.0, "K": 2})],
+               Form({"sure": 0.0, "depth": 3}), Form({"sure": 99.0, "K": 2}),
+               *(Form({"sure": 1.0, "cap": 2, "otherwise": words}, slow="2,1" in words)
+                 for words in ("quantized --K 2", "eagle --K 2", "eagle --widths 2,1"))],
     "jacobi": [Form({"K": 2})],
     "skip": [Form({"K": 1}), Form({"K": 1, "exit": 2})],
     "quantized": [Form({"K": 2}), Form({"K": "auto"})],

@@ -17,7 +17,6 @@ from variants.registry import Decoder, Flag, Models, either, whole, wholes
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import with_tree_sampling
 from variants.shared.eagle_head import Head, load_head
-from variants.shared.states import States
 from variants.tree import SIBLINGS, TOTAL, guess_shape, tree_step, verify_tree
 
 
@@ -41,10 +40,9 @@ def build(models: Models,
         raise ValueError("--K needs --widths chain or --widths dynamic")
     if widths == "chain" and (siblings or total):
         raise ValueError("--siblings and --total need a tree: choose its --widths")
-    # The head reads the states that the target's passes leave in `target`.
-    target = States(models.target)
-    head = Head(load_head(models), models.target, target.states_of)
-    models = models._replace(draft=head, target=target)
+    # The head reads the states that the target's passes leave in `models.target`.
+    head = Head(load_head(models), models.target, models.target.states_of)
+    models = models._replace(draft=head)
     if widths == "chain":
         guess = partial(guess_chain, draft=with_tree_sampling(head, **models.sampling))
         step_with_guesses = make_step(models.target_rows, K or 4, guess)

@@ -22,7 +22,6 @@ from speculative import Step, guess, make_step, verify
 from variants.medusa import load_heads
 from variants.registry import Decoder, Flag, Models, needing, whole
 from variants.shared.heads import open_heads
-from variants.shared.states import States
 
 
 def guess_by_chain(x, k, rng, state_after, heads, follows, **settings):
@@ -55,13 +54,12 @@ def build(models: Models,
           K: Annotated[int, Flag(whole, "guesses per round, at most one per head")] = 3
           ) -> Step:
     """Return the step: a chain of guesses, one per head."""
-    model = States(models.target)
     weight = open_heads(models)
-    make_guesses = partial(guess_by_chain, state_after=model.state_after,
+    make_guesses = partial(guess_by_chain, state_after=models.target.state_after,
                            heads=load_heads(weight, models.target.params),
                            follows=load_table(weight, models.target.n_vocab),
                            **models.sampling)
-    return make_step(with_sampling(model, **models.sampling), K, make_guesses)
+    return make_step(models.target_rows, K, make_guesses)
 
 
 DECODER = Decoder(

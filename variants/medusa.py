@@ -32,7 +32,6 @@ from variants.shared.branches import (
     with_tree_sampling,
 )
 from variants.shared.heads import open_heads
-from variants.shared.states import States
 from variants.tree import verify_tree
 
 
@@ -116,10 +115,11 @@ def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
 
 def medusa_step(models, choices, test, **settings):
     """Return the step of one text, for any test of a tree (blockwise.py has its own)."""
-    model = States(models.target)  # its passes leave the states that the heads read
-    heads = load_heads(open_heads(models), models.target.params)
-    guess = partial(guess_by_heads, state_after=model.state_after, heads=heads, choices=choices)
-    return make_step(with_tree_sampling(model, **settings), n_levels(choices), guess, test)
+    target = models.target  # its passes leave the states that the heads read
+    heads = load_heads(open_heads(models), target.params)
+    guess = partial(guess_by_heads, state_after=target.state_after, heads=heads,
+                    choices=choices)
+    return make_step(with_tree_sampling(target, **settings), n_levels(choices), guess, test)
 
 
 def sparse_tree(value):

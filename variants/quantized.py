@@ -70,4 +70,5 @@ DECODER = Decoder(
     "quantized", "Georganas et al. (2025)", "https://arxiv.org/abs/2503.13565",
     idea="drafts with a copy of the target in int8",
     family="a cheaper draft, or a K that adapts",
-    guess=guess, test=verify, build=build, needs=needing("params"), make_draft=int8_copy)
+    guess=guess, test=verify, build=build, needs=needing("params"),
+    draft_maker=lambda settings: int8_copy)

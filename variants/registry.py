@@ -87,7 +87,7 @@ class Models(NamedTuple):
     """Hold what a decoder is built from: models of logits, and the sampling settings."""
 
     draft: Any  # a LogitsModel, for some decoders one that reads trees; None without a draft
-    target: Any  # a Target, for some decoders a TreeGPT2
+    target: Any  # a Target, for some decoders a TreeGPT2; for heads a States of it
     sampling: dict  # sampling.warp's settings
     folder: Path | None = None  # the target's, where its heads are
     costs: Costs | None = None  # given or measured before the run
@@ -222,7 +222,8 @@ class Decoder(NamedTuple):
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
     needs: Callable[[dict], set] = needing("draft")  # (settings) -> members of NEEDS
     without_draft: dict | None = None  # settings with which it needs no draft
-    make_draft: Callable | None = None  # (target, notify) -> a draft made from the target
+    # (settings) -> None, or a function (target, notify) -> a draft made from the target
+    draft_maker: Callable[[dict], Callable | None] = lambda settings: None
     greedy: bool = False  # whether the decoder runs at temperature 0 only
     plain: Callable | None = None  # (models, **settings) -> plain decoding with the same text
 
@@ -373,6 +374,9 @@ def build(name, models, given=()):
         if models.costs is None:
             raise ValueError(f"--decoder {entry.name} needs Models.costs with these flags")
         check_costs(models.costs)
+    if "heads" in needs:
+        from variants.shared.states import States  # most decoders read no states
+        models = models._replace(target=States(models.target))
     return entry.build(models, **flags)
 
 

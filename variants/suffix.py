@@ -1,8 +1,9 @@
 """Oliaro et al. (2024), "SuffixDecoding". Lossless.
 
-Adds to lookup.py: counts of all tokens that followed a run, and a draft model that guesses if
-the counts are not clear. The guesses are the tokens that most often followed the last m tokens,
-up to a least probability. Finished texts can be remembered for later texts (lib/memory.py).
+Adds to lookup.py: counts of all tokens that followed a run, and any other decoder for the
+rounds in which the counts are not clear. The guesses are the tokens that most often followed
+the last m tokens, up to a least probability. Finished texts can be remembered for later texts
+(lib/memory.py).
 
     run           some tokens in a row; the counts have the tokens that followed each run
     m             the length of the run, at the end of the text, that the guesses continue; 1,
@@ -12,19 +13,21 @@ up to a least probability. Finished texts can be remembered for later texts (lib
                   be right
     factor        a run of m tokens gives at most min(cap, factor m) guesses; alpha in the
                   paper's MAX_SPEC
+    otherwise     the decoder of all other rounds with its flags, such as "eagle --widths 2,1"
 
-A copied guess is not drawn, so its row is one-hot, as in lookup.py; the draft's guesses have
-the draft's rows. The choice between the two is made before any sampling, so both are exact.
+A copied guess is not drawn, so its row is one-hot, as in lookup.py. A round is either copied or
+a round of the other decoder, and this choice is made before any sampling. Both are exact, so
+the text is exact.
 """
 
 from collections import defaultdict
-from functools import partial
+from functools import cache, partial
 from typing import Annotated
 
 from lib.memory import read_memory
 from sampling import one_hot_rows
-from speculative import Step, guess, make_step, verify
-from variants.registry import Decoder, Flag, Models, number, whole
+from speculative import Step, speculative_step, verify
+from variants.registry import Decoder, Flag, Models, entry_of, number, whole
 
 
 class Counts:
@@ -106,51 +109,100 @@ def best_guess(x, all_counts, k, factor=2.0, min_prob=0.1):
     return max(candidates, key=lambda candidate: candidate[1])
 
 
-def copy_or_draft(x, k, rng, own, remembered, draft, n_vocab, cap, n_drafted, sure):
-    """Return copied guesses if their score is at least `sure`, else guesses of the draft.
+def copied(x, k, rng, guesses, n_vocab):
+    """Return up to k of the copied guesses, and one-hot rows."""
+    guesses = guesses[:k]  # cut only now, because the score counts all of them
+    return guesses, one_hot_rows(guesses, n_vocab)
 
-    `own` counts the text itself, `remembered` finished texts. At most `cap` guesses are copied,
-    at most `n_drafted` are drawn from the draft.
+
+@cache
+def entry_with_flags(text):
+    """Return the entry and the given flags of words such as "eagle --widths 2,1".
+
+    ValueError unless they make a decoder that is exact at every temperature.
     """
-    own.follow(x)
-    guesses, score = best_guess(x, [own, remembered], cap)
-    # No guess is drawn before this choice, so the choice does not bias the text.
-    if score >= sure:
-        guesses = guesses[:k]  # cut only now, because the score counts all of them
-        return guesses, one_hot_rows(guesses, n_vocab)
-    return guess(x, min(k, n_drafted), rng, draft)
+    name, *words = text.split() or [""]
+    entry = entry_of(name)
+    flags = {word.removeprefix("--"): value for word, value in zip(words[::2], words[1::2])}
+    if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
+        raise ValueError(f"need a decoder and its flags, such as 'eagle --widths 2,1', got "
+                         f"{text!r}")
+    if entry.greedy or not entry.exact(entry.settings(flags)):
+        raise ValueError(f"need a decoder that is exact at every temperature, got {text!r}")
+    return entry, flags
+
+
+def otherwise_flag(text):
+    """Read the flag --otherwise; return the text itself."""
+    entry_with_flags(text)
+    return text
+
+
+def other(settings):
+    """Return the entry and the settings of the other decoder; (None, {}) if there is none."""
+    if settings["sure"] == 0:  # every round is copied
+        return None, {}
+    entry, flags = entry_with_flags(settings["otherwise"])
+    K = {} if settings["K"] is None else {"K": settings["K"]}
+    return entry, entry.settings(K | flags)
+
+
+def other_needs(settings):
+    """Return what the other decoder needs."""
+    entry, flags = other(settings)
+    return entry.needs(flags) if entry else set()
+
+
+def other_draft_maker(settings):
+    """Return how the other decoder makes its draft, or None."""
+    entry, flags = other(settings)
+    return entry.draft_maker(flags) if entry else None
 
 
 def build(models: Models,
-          K: Annotated[int | None, Flag(whole, "guesses per round of the draft "
-              "(default: 4)")] = None,
+          K: Annotated[int | None, Flag(whole, "guesses per round of the other decoder "
+              "(default: the decoder's own)")] = None,
           cap: Annotated[int, Flag(whole, "largest number of guesses copied per round")] = 10,
           depth: Annotated[int, Flag(whole, "longest run of tokens, guesses included, that "
               "is counted")] = 16,
           sure: Annotated[float, Flag(number, "copy if at least this many guesses are "
-              "expected to be correct, otherwise guess with the draft; 0 always copies, and is "
-              "used for a target other than the bundled one without --draft")] = 3.0,
+              "expected to be correct, otherwise run --otherwise; 0 always copies, and is used "
+              "for a target other than the bundled one without a draft")] = 3.0,
+          otherwise: Annotated[str, Flag(otherwise_flag, "the decoder that guesses if nothing "
+              "is copied, with its flags: 'eagle --widths 2,1' or quantized")] = "speculative",
           memory: Annotated[str, Flag(str, "also copy from the finished texts in this file, "
               "and add the new text to it")] = "") -> Step:
     """Return the step of one text, which keeps counts; main.py adds the text to `memory`."""
     if sure < 0:
         raise ValueError(f"need --sure >= 0, got {sure}")
     if sure == 0 and K:
-        raise ValueError("--K does not apply with --sure 0, where no draft guesses: leave it "
-                         "out, or give --draft and a --sure above 0")
-    n_drafted = K or 4
+        raise ValueError("--K does not apply with --sure 0, where no other decoder guesses: "
+                         "leave it out, or give --otherwise or --draft and a --sure above 0")
     n_vocab = models.target.n_vocab
-    texts = read_memory(memory, n_vocab) if memory else ()
-    make_guesses = partial(
-        copy_or_draft, own=Counts(depth), remembered=Counts(depth, texts),
-        draft=models.draft_rows, n_vocab=n_vocab, cap=cap, n_drafted=n_drafted, sure=sure)
-    return make_step(models.target_rows, max(n_drafted, cap), make_guesses)
+    target = models.target_rows
+    own = Counts(depth)
+    remembered = Counts(depth, read_memory(memory, n_vocab) if memory else ())
+    entry, flags = other(dict(K=K, sure=sure, otherwise=otherwise))
+    other_step = entry and entry.build(models, **flags)
+    reads_states = entry and "heads" in entry.needs(flags)
+
+    def step(x, n_left, rng):
+        # Heads need the states of the whole prompt, which only their own first round asks for.
+        is_first = reads_states and not own.text
+        own.follow(x)
+        guesses, score = best_guess(x, [own, remembered], cap)
+        # No guess is drawn before this choice, so the choice does not bias the text.
+        if other_step and (score < sure or is_first):
+            return other_step(x, n_left, rng)
+        guess = partial(copied, guesses=guesses, n_vocab=n_vocab)
+        return speculative_step(x, n_left, rng, target, cap, guess)
+
+    return step
 
 
 DECODER = Decoder(
     "suffix", "Oliaro et al. (2024)", "https://arxiv.org/abs/2411.04975",
-    idea="copies what most often followed the last words; a draft, if any, guesses otherwise",
+    idea="copies what most often followed the last words; any other decoder guesses otherwise",
     family="no draft model",
-    guess=copy_or_draft, test=verify, build=build,
-    needs=lambda settings: {"draft"} if settings["sure"] else set(),
+    guess=copied, test=verify, build=build, needs=other_needs, draft_maker=other_draft_maker,
     without_draft={"sure": 0.0})

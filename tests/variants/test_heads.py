@@ -133,6 +133,20 @@ def test_every_token_is_read_once(saved, name, flags):
     assert numbers == [2] + [1 + len(result.guesses) for result in rounds]
 
 
+@pytest.mark.parametrize("widths, of_head", [("chain", 4), ("3,1,1", 9)])
+def test_after_copied_rounds_the_head_needs_no_pass_for_the_states(saved, widths, of_head):
+    flags = {"sure": 0.5, "cap": 3, "otherwise": f"eagle --widths {widths}"}
+    step = build("suffix", saved()._replace(sampling={"temperature": 1.0}), flags)
+    x = [1, 2, 3] * 3  # which the first round would copy, if the head did not need its states
+    with tokens_read() as numbers:
+        rounds = list(generate(x, step, 23, np.random.default_rng(2)))
+    n_guesses = [len(result.guesses) for result in rounds]
+    assert numbers == [8] + [1 + n for n in n_guesses]
+    two_copied_then_the_head = (False, False, True)
+    by_head = [n == of_head for n in n_guesses]
+    assert two_copied_then_the_head in zip(by_head, by_head[1:], by_head[2:])
+
+
 @pytest.mark.parametrize("name, flags", ALL, ids=str)
 def test_the_last_token_wanted_costs_no_guess_and_the_first_has_none(saved, name, flags):
     step = build(name, saved(), flags)

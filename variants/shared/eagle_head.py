@@ -10,8 +10,8 @@ from it.
     f_(i + 1)  is predicted from the pairs so far, as ln_f(block(z_0 .. z_i)). The target's
                unembedding turns f_(i + 1) into the distribution of token i + 2
     predicted  the head's states, at the end of x and at every node of a tree
-    keep       the tokens that the head can guess, if not all: the most frequent ones. Fewer rows
-               of the unembedding take less time. Zhao et al. (2025), "FR-Spec"
+    keep       the tokens that the head can guess, if not all: the most frequent ones, because
+               fewer rows of the unembedding take less time. Zhao et al. (2025), "FR-Spec"
 
 The text x_0 x_1 x_2 x_3 gives three pairs. A guess is a further pair: the state at its parent,
 and the guessed token.
@@ -145,7 +145,8 @@ class Head:
         if isinstance(self.model, llama.Llama):
             norm = llama.rms_norm
             transformer_block = llama.transformer_block
-            context["rotations"] = llama.rotations_of(positions, self.model.frequencies, e.dtype)
+            w = self.model.frequencies
+            context["rotations"] = llama.rotations_of(positions, w, e.dtype)
         else:
             norm = gpt2.layer_norm
             transformer_block = gpt2.transformer_block

@@ -29,7 +29,8 @@ def find_heads(folder, this_target):
     paths = [own] if own and own.exists() else sorted(MODELS_DIR.glob(f"*/{NAME}"))
     for path in paths:
         _, metadata = open_arrays(path)
-        trained_for = metadata.get("target", this_target)  # a file without the entry is accepted
+        # A file without the entry is accepted.
+        trained_for = metadata.get("target", this_target)
         if trained_for == this_target:
             return path
         if path is own:
@@ -62,7 +63,7 @@ def open_heads(models):
 
 
 def read_keep(path, n_vocab):
-    """Return the tokens that EAGLE's head can guess, [m] of ids, or None if it can guess all."""
+    """Return the ids of the tokens that EAGLE's head can guess; None if it can guess all."""
     with safe_open(path, framework="numpy") as file:
         if KEEP not in file.keys():
             return None
@@ -70,6 +71,6 @@ def read_keep(path, n_vocab):
     are_ids = keep.dtype.kind == "i" and keep.ndim == 1 and keep.size > 0
     # The ids ascend, so the first one is the smallest and the last one the largest.
     if not (are_ids and (np.diff(keep) > 0).all() and 0 <= keep[0] and keep[-1] < n_vocab):
-        raise ValueError(f"need {KEEP} in {path} to be ascending ids below n_vocab = {n_vocab}, "
-                         f"got {keep.dtype} of shape {keep.shape}: {str(keep)[:80]}")
+        raise ValueError(f"need {KEEP} in {path} to be ascending ids below n_vocab = "
+                         f"{n_vocab}, got {keep.dtype} of shape {keep.shape}: {keep!s:.80}")
     return keep

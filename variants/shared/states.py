@@ -1,34 +1,40 @@
-"""Keep the hidden states of the target's last pass, for the heads of Medusa and EAGLE.
+"""Keep the hidden states of the target's passes, for the heads of Medusa and EAGLE.
 
-Adds to gpt2.py: the states after ln_f of the last pass, each stored under the text up to the
-state's token. The pass computes the states anyway, so the guesses of medusa.py and eagle.py
-need no extra pass of the target.
+Adds to gpt2.py: the states after ln_f, each stored under the text up to the state's token. The
+passes compute the states anyway, so the guesses of medusa.py and eagle.py need no extra pass of
+the target.
 """
+
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from lib.around import Around
 from variants.shared.branches import texts_of_rows
 
 
-class States:
-    """A model over sequences or trees, with the states of its last pass."""
+@dataclass(eq=False)
+class States(Around):
+    """A model over sequences or trees, with the states of its passes since the last question.
+    """
 
-    def __init__(self, model):
-        self.model = model
-        self.state_of_text: dict[tuple, np.ndarray] = {}  # text: the state of its last token
+    state_of_text: dict = field(default_factory=dict)  # text: the state of its last token
 
-    def __call__(self, ids, n_last):  # -> [n_last, n_vocab]
+    def __call__(self, ids, n_last=1):  # -> [n_last, n_vocab]
         """Return the model's logits for a text, or for all branches of a text."""
         states = self.model.hidden(ids, n_last)
         texts = map(tuple, texts_of_rows(ids, n_last))
-        self.state_of_text = dict(zip(texts, states))
+        self.state_of_text |= zip(texts, states)
         return self.model.logits(states)
 
     def states_of(self, ids, n_last):  # -> [n_last, n_embd]
-        """Return the states of the last tokens, from the last pass if it has all of them."""
-        texts = [tuple(text) for text in texts_of_rows(ids, n_last)]
-        if all(text in self.state_of_text for text in texts):
-            return np.stack([self.state_of_text[text] for text in texts])
+        """Return the states of the last tokens, without a pass if all of them are stored."""
+        ends = range(len(ids) - n_last + 1, len(ids) + 1)
+        if all(tuple(ids[:end]) in self.state_of_text for end in ends):
+            texts = [tuple(ids[:end]) for end in ends]
+            # The text goes on from here, so no other state will be wanted.
+            self.state_of_text = {text: self.state_of_text[text] for text in texts}
+            return np.stack([*self.state_of_text.values()])
         # The prompt, or a text unlike the last one, needs one more pass.
         return self.model.hidden(ids, n_last)
 
