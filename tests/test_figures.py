@@ -32,9 +32,9 @@ SAMPLED = Table("speeds", "Temperature 0.7:\n| decoder |", SPEEDS.rows | {
 @pytest.fixture
 def tables(monkeypatch):
     monkeypatch.setattr(figures, "every_table", lambda: [SPEEDS, SAMPLED])
-    figures.line_numbers.cache_clear()
+    figures.line_cells.cache_clear()
     yield
-    figures.line_numbers.cache_clear()
+    figures.line_cells.cache_clear()
 
 
 @pytest.mark.parametrize("line, numbers", [
@@ -47,7 +47,7 @@ def tables(monkeypatch):
     ("given 0.8; .5", [0.8, 0.5]),
 ])
 def test_a_line_of_a_marker_names_the_numbers_of_cells(tables, line, numbers):
-    assert figures.line_numbers(line) == numbers
+    assert [cell.number for cell in figures.line_cells(line)] == numbers
 
 
 @pytest.mark.parametrize("line, n_found", [
@@ -55,7 +55,7 @@ def test_a_line_of_a_marker_names_the_numbers_of_cells(tables, line, numbers):
     ("speeds, greedy | fast | none", 0), ("nothing | fast | tokens", 0)])
 def test_a_line_that_names_no_table_or_two_is_refused(tables, line, n_found):
     with pytest.raises(figures.Unbound, match=rf"got {n_found}: {re.escape(line)}"):
-        figures.line_numbers(line)
+        figures.line_cells(line)
 
 
 @pytest.mark.parametrize("old, new, message", [
@@ -75,12 +75,26 @@ def test_a_figure_without_a_cell_and_a_cell_without_a_figure_are_refused(tables,
     ("greedy | fast | speed-up", "at 1.3", "at 1.5"),
     ("greedy | fast | speed-up", "149 % of", "150 % of"),
     ("greedy | fast | speed-up", "149 percent", "150 percent"),
-    *(("temperature 0.7 | fast | tokens", f"| a | b |\n|---|---|\n| 7 | {old} |",
-       f"| a | b |\n|---|---|\n| 7 | {new} |")
+    *(("temperature 0.7 | fast | tokens", f"| a | b |\n|---|---|\n| x | {old} |",
+       f"| a | b |\n|---|---|\n| x | {new} |")
       for old, new in (("1,000", "1,024"), ("1000", "1024"), ("+ 1,000 MB", "+ 1,024 MB")))])
 def test_a_figure_is_renewed_in_the_form_that_it_has(tables, marker, text, renewed):
     marker = f"<!-- figures: speeds, {marker} -->\n"
     assert figures.renewed_page(marker + text) == marker + renewed
+
+
+@pytest.mark.parametrize("label, is_right", [
+    ("fast", True), ("slow (no cache)", False),  # a row of the quoted table
+    ("ours, temperature 0.7", True), ("ours, temperature 0", False),  # numbers of the marker
+    ("GPT-2 124M", True)])  # names, not settings
+def test_a_row_of_a_table_has_the_label_of_the_row_that_it_quotes(tables, label, is_right):
+    page = ("<!-- figures: speeds, temperature 0.7 | fast | tokens -->\n| a | b |\n|---|---|\n"
+            f"| {label} | 1,024 |\n")
+    if is_right:
+        assert figures.renewed_page(page) == page
+    else:
+        with pytest.raises(figures.Unbound, match=re.escape(f"| fast | tokens, got: {label}")):
+            figures.renewed_page(page)
 
 
 def test_the_second_of_two_equal_heads_has_a_name():
