@@ -6,7 +6,8 @@ import pytest
 
 from docs import figures
 from docs.tables import Table, printed_tables
-from tests.pages import file_text, on_one_line
+from tests.pages import ROOT, file_text, on_one_line
+from tools import will_it_pay
 
 TEXTS = {page: file_text(page) for page in figures.PAGES}
 
@@ -98,16 +99,16 @@ def test_a_row_of_a_table_has_the_label_of_the_row_that_it_quotes(tables, label,
 
 
 def test_the_second_of_two_equal_heads_has_a_name():
-    text = ("<!-- table: python -m some.module --show benchmarks/results/times.json -->\nTimes:\n\n"
-            "| rows | ms | relative | NumPy: ms | relative |\n| --- | --- | --- | --- | --- |\n"
-            "| 1 | 2.0 | 1.0 | 3.0 | 1.1 |\n<!-- end -->\n")
-    (table,) = printed_tables(text)
+    text = ("Times:\n\n| rows | ms | relative | NumPy: ms | relative |\n"
+            "| --- | --- | --- | --- | --- |\n| 1 | 2.0 | 1.0 | 3.0 | 1.1 |\n")
+    (table,) = printed_tables("times", text)
     assert table.name == "times" and table.caption.startswith("Times:\n| rows |")
     assert table.rows == {"1": {"ms": "2.0", "relative": "1.0", "NumPy: ms": "3.0",
                                 "relative, second": "1.1"}}
 
 
-def test_the_answers_of_will_it_pay_that_a_page_quotes_are_in_RESULTS_md():
+def test_the_answers_of_will_it_pay_that_a_page_quotes_are_the_stored_ones(capsys):
     quoted = re.findall(r"^    Temperature \d: it .*(?:\n    .*)*", TEXTS["docs/speed.md"], re.M)
-    results = on_one_line(TEXTS["benchmarks/RESULTS.md"])
-    assert quoted and all(on_one_line(answer) in results for answer in quoted)
+    assert will_it_pay.main(["--show", str(ROOT / "benchmarks/results/will_it_pay.json")]) == 0
+    printed = on_one_line(capsys.readouterr().out)
+    assert quoted and all(on_one_line(answer) in printed for answer in quoted)

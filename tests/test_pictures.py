@@ -46,6 +46,7 @@ def test_the_dark_picture_is_the_light_one_in_the_dark_colours(name):
     ("power", ["greedy-match", "found, of 25"]),
     ("low_acceptance", ["input shifted by one", "dashed: no fault"]),
     ("expected_tokens", ["alpha = 0.9: up to"]), ("speed-pair", ["temperature 1"]),
+    ("methods", ["several guesses per position", "temperature 1"]),
     ("batch-124M", ["plain", "acceptance set to 0.8"]),
     ("acceptance", ["temperature of both models"])])
 def test_the_committed_files_show_their_data(name, words, tmp_path):
