@@ -1,4 +1,4 @@
-"""Draw methods.svg: the measured speed-up of every method, as benchmarks/variants.py stored it."""
+"""Draw methods.svg: the speed-up of every method, as benchmarks/variants.py measured it."""
 
 from docs.pictures.figures import LETTERS
 from docs.pictures.palette import SERIES, colour
