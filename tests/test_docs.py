@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import speculative
-from docs import sixty_lines, tour
+from docs import fifty_lines, tour
 from docs.__main__ import main
 from docs.readme import BLOCK, STATIC, fill, shell_output, source
 from docs.tables import K_by_hand
@@ -180,7 +180,7 @@ def test_the_citation_has_the_version_and_the_licence_of_pyproject():
 
 def random_pair(seed):
     """Return a target and a flatter draft, which is often rejected."""
-    return sixty_lines.make_model(1.5, seed), sixty_lines.make_model(0.7, seed)
+    return fifty_lines.make_model(1.5, seed), fifty_lines.make_model(0.7, seed)
 
 
 def test_the_loop_of_learn_md_draws_the_tokens_of_speculative_py():
@@ -188,10 +188,10 @@ def test_the_loop_of_learn_md_draws_the_tokens_of_speculative_py():
         target, draft = random_pair(seed)
         N, K = 1 + seed % 20, 1 + seed % 5
         rng = partial(np.random.default_rng, seed)
-        ids, n_passes = sixty_lines.speculative([0, 1], draft, target, N, K, rng())
+        ids, n_passes = fifty_lines.speculative([0, 1], draft, target, N, K, rng())
         assert ids == speculative.speculative_sampling([0, 1], draft, target, N, K, rng())
         assert N / (K + 1) <= n_passes <= N
-        assert sixty_lines.autoregressive([0, 1], target, N, rng()) == \
+        assert fifty_lines.autoregressive([0, 1], target, N, rng()) == \
             speculative.autoregressive_sampling([0, 1], target, N, rng())
 
 
@@ -200,7 +200,7 @@ def test_the_round_of_the_front_page_draws_the_tokens_of_speculative_py():
     for seed in range(100):
         target, draft = random_pair(seed)
         K = 1 + seed % 5
-        names = vars(sixty_lines) | {"x": [0, 1], "K": K, "draft": draft, "target": target,
+        names = vars(fifty_lines) | {"x": [0, 1], "K": K, "draft": draft, "target": target,
                                      "rng": np.random.default_rng(seed)}
         for _ in range(5):
             exec(one_round, names)
