@@ -16,7 +16,7 @@ import pytest
 import speculative
 from docs import fifty_lines, tour
 from docs.__main__ import main
-from docs.readme import BLOCK, STATIC, fill, shell_output, source
+from docs.readme import BLOCK, STATIC, fill, shell_output
 from docs.tables import K_by_hand
 from tests.pages import ROOT, code, file_text, on_one_line, section
 from theory import speedup
@@ -243,34 +243,7 @@ def test_the_roofline_is_theorys():
 
 # ---- docs/papers.md
 
-# The rows of its tables: heads, quoted lines, errata that the code notes, and others.
-HEAD = re.compile(r"^\| (?:step|printed|source) .*\|$", re.MULTILINE)
-QUOTE = re.compile(r"^\|.*\| \[([\w/]+\.py)\] `([\w.]+)` \| `(.+)` \|$", re.MULTILINE)
-NOTE = re.compile(r'^\|.*\| \[([\w/]+\.\w+)\]: "(.+)" \|$', re.MULTILINE)
-NO_NOTE = re.compile(r"^\|.*\| - \|$", re.MULTILINE)
-NOTES = NOTE.findall(PAPERS)
-
-
-@pytest.mark.parametrize("file, function, line", QUOTE.findall(PAPERS))
-def test_a_quoted_line_is_once_in_the_function_named(file, function, line):
-    assert sum(line in other for other in source(f"{file} {function}").split("\n")) == 1
-
-
-def test_every_row_of_papers_md_is_checked():
-    _, _, tables = PAPERS.partition("\n## The algorithms\n")
-    for row in re.findall(r"^\| .*\|$", tables, re.MULTILINE):
-        assert any(kind.fullmatch(row) for kind in (HEAD, QUOTE, NOTE, NO_NOTE)), row
-
-
-def test_every_numbered_line_of_speculative_py_is_quoted_with_its_place_in_both_papers():
-    numbered = {line.strip() for line in file_text("speculative.py").split("\n")
-                if re.search(r"# \[\d\]", line)}
-    assert len(numbered) == 6
-    rows = section(PAPERS, "The algorithms").split("\n")
-    for line in numbered:
-        [row] = [row for row in rows if f"`{line}`" in row]
-        _, _, chen, leviathan, *_ = map(str.strip, row.split("|"))
-        assert chen and leviathan
+NOTES = re.findall(r'^\|.*\| \[([\w/]+\.\w+)\]: "(.+)" \|$', PAPERS, re.MULTILINE)
 
 
 def test_an_erratum_is_noted_where_it_is_said_to_be_and_no_other_is_marked():
