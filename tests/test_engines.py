@@ -22,7 +22,7 @@ from speculative import complete, make_step
 from tests.distributions import Scripted
 from tests.pages import ROOT, file_text, on_one_line
 
-PAGE = file_text("docs/wild.md")
+PAGE = file_text("docs/wild_tables.md")
 
 
 # ---- the page

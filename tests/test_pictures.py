@@ -61,7 +61,7 @@ def test_the_committed_files_show_their_data(name, words, tmp_path):
 def test_the_picture_of_rules_has_the_entries_of_the_pages_table():
     """tests/test_rules.py enumerates the table."""
     wanted = []  # (distance at K = 3, project, rule)
-    for line in output(file_text("docs/wild.md"), "--public").split("\n")[2:]:
+    for line in output(file_text("docs/wild_tables.md"), "--public").split("\n")[2:]:
         _, project, rule, _, _, distance, *_ = map(str.strip, line.split("|"))
         wanted.append((float(distance), project, rule))
     wanted.sort(key=lambda entry: -entry[0])
