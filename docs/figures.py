@@ -17,11 +17,14 @@ computes: settings, versions, numbers of an example.
 
 A figure is a number with a decimal point, a percentage, or a number that fills a cell of a
 table, outside code, links and quoted output. `python -m docs readme FILES --code` renews them.
+In a table, a figure also stands in the right row: a label that is a row of the quoted table is
+the cell's row, and the marker names the numbers of any other label.
 """
 
 import re
 from contextlib import suppress
 from functools import cache
+from typing import NamedTuple
 
 from docs.tables import every_table
 
@@ -52,10 +55,20 @@ FIGURE = re.compile("|".join([
     r"(?<=\|)(?P<sign> (\+ )?)\d[\d,]*(?=( [a-zA-Z]+)? \|)"]))
 PARAGRAPH_END = re.compile(r"\n\n|\Z")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
+SETTING = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])")  # in a label: no 124M, no GPT-2
 
 
 class Unbound(ValueError):
     """A figure without a cell, or a cell that is not in any table."""
+
+
+class Cell(NamedTuple):
+    """Hold a number of a cell, and what the label of its row on a page must agree with."""
+
+    number: float
+    row: str
+    rows: tuple  # the labels of all rows of the table
+    words: str  # the table, the row and the column, as in a marker
 
 
 def blanked(match):
@@ -74,7 +87,7 @@ def named_labels(wanted, labels):
 
 
 def cell_numbers(rows, row, column):
-    """Return the numbers of the named cells of a table, row by row."""
+    """Return [(number, label, head)] of the named cells of a table, row by row."""
     # "*" and a head in full, which ends with ")", quote all numbers of a cell: "1.2 (1.1 -
     # 1.3)" has three. Any other name quotes the first number only.
     quotes_all = any(name == "*" or name.endswith(")") for name in (row, column))
@@ -82,31 +95,48 @@ def cell_numbers(rows, row, column):
     for label in named_labels(row, rows):
         for head in named_labels(column, rows[label]):
             in_cell = NUMBER.findall(str(rows[label][head]))
-            numbers += in_cell if quotes_all else in_cell[:1]
-    # A comma separates thousands.
-    return [float(number.replace(",", "")) for number in numbers]
+            for number in in_cell if quotes_all else in_cell[:1]:
+                # A comma separates thousands.
+                numbers.append((float(number.replace(",", "")), label, head))
+    return numbers
 
 
 @cache
-def line_numbers(line):
-    """Return the numbers that a line of a marker names."""
+def line_cells(line):
+    """Return the cells that a line of a marker names."""
     if line.startswith("given "):
-        return [float(number) for number in line.removeprefix("given ").split(";")]
+        numbers = line.removeprefix("given ").split(";")
+        return [Cell(float(number), "", (), "") for number in numbers]
     table, row, column = (part.strip() for part in line.split(" | "))
     name, *words = table.split(", ")
     # A word matches as a whole: "temperature 0" is not in "temperature 0.7", nor "1" in "16".
     # So digits must not follow the word, nor a point and digits.
     patterns = [re.compile(rf"(?<!\w){re.escape(word)}(?![.\d]*\d)", re.I) for word in words]
-    numbers_of_tables = []  # the numbers of the cell in each table that has it
+    cells_of_tables = []  # for each table that has them
     for candidate in every_table():
         has_words = all(pattern.search(candidate.caption) for pattern in patterns)
         if candidate.name == name and has_words:
             # Several tables may have this name, and one of them this row and column.
             with suppress(KeyError):
-                numbers_of_tables.append(cell_numbers(candidate.rows, row, column))
-    if len(numbers_of_tables) != 1:
-        raise Unbound(f"need one table with this cell, got {len(numbers_of_tables)}: {line}")
-    return numbers_of_tables[0]
+                cells_of_tables.append([
+                    Cell(number, label, tuple(candidate.rows), f"{table} | {label} | {head}")
+                    for number, label, head in cell_numbers(candidate.rows, row, column)])
+    if len(cells_of_tables) != 1:
+        raise Unbound(f"need one table with this cell, got {len(cells_of_tables)}: {line}")
+    return cells_of_tables[0]
+
+
+def check_label(line, cell):
+    """Raise `Unbound` if a figure's line on a page is a row of a table with a wrong label."""
+    if not line.startswith("|") or not cell.rows:  # a sentence, or a given number
+        return
+    label = line.split("|")[1].strip()
+    if label in cell.rows:
+        is_right = label == cell.row
+    else:
+        is_right = set(SETTING.findall(label)) <= set(SETTING.findall(cell.words))
+    if not is_right:
+        raise Unbound(f"need the label of a row for {cell.words}, got: {label}")
 
 
 def as_written(number, figure, is_percentage):
@@ -121,10 +151,10 @@ def as_written(number, figure, is_percentage):
     return text.removeprefix("0") if figure.startswith(".") else text
 
 
-def marker_numbers(marker):
-    """Return the numbers that all lines of a marker name."""
+def marker_cells(marker):
+    """Return the cells that all lines of a marker name."""
     lines = marker["cells"].split("\n")
-    return [number for line in lines for number in line_numbers(line.strip())]
+    return [cell for line in lines for cell in line_cells(line.strip())]
 
 
 def renewed_page(text):
@@ -134,24 +164,26 @@ def renewed_page(text):
     places = [*MARKER.finditer(text), *FIGURE.finditer(prose), *PARAGRAPH_END.finditer(prose)]
     pieces = []  # of the new page
     end = 0  # of the figure before
-    numbers = []  # of the marker before, whose figures are still to come
+    cells = []  # of the marker before, whose figures are still to come
     for place in sorted(places, key=lambda match: match.start()):
         if place.re is FIGURE:
             # In a cell such as | + 3 ms | the space and the + before the number stay.
             start = place.end("sign") if place["sign"] is not None else place.start()
             figure = text[start : place.end()]
-            if not numbers:
+            if not cells:
                 raise Unbound(f"need a cell for the figure {figure} in: {line_at(text, start)}")
             is_percentage = re.match(" %| percent", prose[place.end() :]) is not None
-            new = as_written(numbers.pop(0), figure, is_percentage)
+            cell = cells.pop(0)
+            check_label(line_at(text, start), cell)
+            new = as_written(cell.number, figure, is_percentage)
             # The text between two figures stays.
             pieces += [text[end:start], new]
             end = place.end()
             continue
-        if numbers:
-            raise Unbound(f"need a figure for the cell with {numbers[0]:g} before: "
+        if cells:
+            raise Unbound(f"need a figure for the cell with {cells[0].number:g} before: "
                           f"{line_at(text, place.start())}")
-        numbers = marker_numbers(place) if place.re is MARKER else []
+        cells = marker_cells(place) if place.re is MARKER else []
     return "".join([*pieces, text[end:]])
 
 

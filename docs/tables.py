@@ -1,18 +1,22 @@
 """The named tables that pages quote figures from.
 
-    variants, rules, ..            printed on a page from this file of benchmarks/results
+    variants, speed-124M, ..       printed by python -m benchmarks from this file of
+                                   benchmarks/results
     exact.rules, exact.expected    printed on a page by this module
-    costs, K by hand, ..   computed below (COMPUTED), from stored figures or a formula
+    costs, K by hand, ..           computed below (COMPUTED), from stored figures or a formula
     training, heads, ..            written down in benchmarks/results/recorded.json, because no
                                    program here prints them
 """
 
+import contextlib
+import io
 import json
 import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks import __main__ as benchmarks
 from exact.expected import chain_bound, chain_mean
 from lib.checkpoints.huggingface import THEIR_SIZES
 from lib.checkpoints.weights import n_params
@@ -21,7 +25,7 @@ from speculative import guess
 from theory.speedup import expected_tokens, walltime_improvement
 
 ROOT = Path(__file__).parent.parent
-PAGES = "benchmarks/RESULTS.md", "models/README.md", "docs/wild_tables.md"  # they print tables
+PAGES = "benchmarks/RESULTS.md", "docs/wild_tables.md"  # they print tables of exact/
 PRINTED = re.compile(r"<!-- table: python -m (?P<module>\S+)(?P<flags>.*?) -->\n"
                      r"(?P<text>.*?)<!-- end -->", re.DOTALL)
 
@@ -50,22 +54,34 @@ def rows_of(lines):
     return {label: dict(zip(heads, values)) for label, *values in body}
 
 
-def printed_tables(text):
-    """Yield the tables that the commands in a page's comments printed."""
-    for block in PRINTED.finditer(text):
-        # A table of a stored file is named after the file, any other table after the module.
-        name = block["module"]
-        stored_file = re.search(r"--show \S*/([\w-]+)\.json", block["flags"])
-        if stored_file:
-            name = stored_file[1]
-        above = ""  # the paragraph before this one, unless it is a table
-        for paragraph in block["text"].split("\n\n"):
-            lines = paragraph.strip().split("\n")
-            if lines[0].startswith("|"):
-                yield Table(name, f"{above}\n{lines[0]}", rows_of(lines))
-                above = ""
-            else:
-                above = paragraph
+def printed_tables(name, text):
+    """Yield the tables of a text that a program printed, with this name for markers."""
+    above = ""  # the paragraph before this one, unless it is a table
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.strip().split("\n")
+        if lines[0].startswith("|"):
+            yield Table(name, f"{above}\n{lines[0]}", rows_of(lines))
+            above = ""
+        else:
+            above = paragraph
+
+
+def tables_of_page(page):
+    """Yield the tables of a page that modules of exact/ printed, named after the module."""
+    for block in PRINTED.finditer((ROOT / page).read_text(encoding="utf-8")):
+        if block["module"].startswith("exact."):
+            yield from printed_tables(block["module"], block["text"])
+
+
+def benchmark_tables():
+    """Yield the tables that the programs of benchmarks/ print from their stored files."""
+    for path in sorted((ROOT / "benchmarks/results").glob("*.json")):
+        name, _, _ = path.stem.partition("-")  # speed-124M.json is a file of speed.py
+        if name in benchmarks.NAMES:
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                benchmarks.main([name, "--show", str(path)])
+            yield from printed_tables(path.stem, printed.getvalue())
 
 
 def stored(name):
@@ -185,10 +201,10 @@ COMPUTED = {"costs": pass_costs, "ends of the scale": speed_ups_of_engines,
 @cache
 def every_table():
     """Return the list of all named tables."""
-    tables = []
+    tables = [*benchmark_tables()]
     for page in PAGES:
-        tables += printed_tables((ROOT / page).read_text(encoding="utf-8"))
-    # The other tables are on no page, so they have no caption.
+        tables += tables_of_page(page)
+    # The other tables are not printed, so they have no caption.
     tables += recorded_tables()
     tables += [Table(name, "", rows()) for name, rows in COMPUTED.items()]
     return tables

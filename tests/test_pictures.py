@@ -46,6 +46,7 @@ def test_the_dark_picture_is_the_light_one_in_the_dark_colours(name):
     ("power", ["greedy-match", "found, of 25"]),
     ("low_acceptance", ["input shifted by one", "dashed: no fault"]),
     ("expected_tokens", ["alpha = 0.9: up to"]), ("speed-pair", ["temperature 1"]),
+    ("methods", ["several guesses per position", "temperature 1"]),
     ("batch-124M", ["plain", "acceptance set to 0.8"]),
     ("acceptance", ["temperature of both models"])])
 def test_the_committed_files_show_their_data(name, words, tmp_path):
@@ -60,7 +61,7 @@ def test_the_committed_files_show_their_data(name, words, tmp_path):
 def test_the_picture_of_rules_has_the_entries_of_the_pages_table():
     """tests/test_rules.py enumerates the table."""
     wanted = []  # (distance at K = 3, project, rule)
-    for line in output(file_text("docs/wild.md"), "--public").split("\n")[2:]:
+    for line in output(file_text("docs/wild_tables.md"), "--public").split("\n")[2:]:
         _, project, rule, _, _, distance, *_ = map(str.strip, line.split("|"))
         wanted.append((float(distance), project, rule))
     wanted.sort(key=lambda entry: -entry[0])

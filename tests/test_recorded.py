@@ -14,7 +14,7 @@ from tests.test_judge import judged
 from variants.block import block_verify
 from variants.match import match_verify
 
-SECTION = section(file_text(".github/CONTRIBUTING.md"), "Your test on the recorded rows")
+SECTION = section(file_text(".github/CONTRIBUTING.md"), "Your rule on the recorded rounds")
 CHAINS, ON_WHOLE_ROWS = recorded.read_chains()
 ALWAYS = "def verify(guesses, p_draft, p_target, rng):\n    return [*guesses, 0]\n"
 # wrong on recorded rows only, which have more columns than a toy's

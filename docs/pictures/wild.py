@@ -1,6 +1,6 @@
 """Draw wild.svg: the distance of each inexact rule found in public, by project and status.
 
-docs/wild.md has the distances, as python -m exact.rules --public printed them.
+docs/wild_tables.md has the distances, as python -m exact.rules --public printed them.
 """
 
 from docs.pictures.palette import colour
@@ -14,7 +14,7 @@ KEY = [("red_bar", "in the linked code"), ("green_bar", "fixed since"),
 
 def entries():
     """Return [(distance, project, id, status)], the largest distance first."""
-    page = (ROOT / "docs/wild.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/wild_tables.md").read_text(encoding="utf-8")
     (printed,) = (block for block in PRINTED.finditer(page) if "--public" in block["flags"])
     found = []
     for line in printed["text"].strip().split("\n")[2:]:

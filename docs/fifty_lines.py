@@ -68,7 +68,7 @@ def speculative(x, draft, target, N, K, rng):
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser("python -m docs.sixty_lines", description=__doc__).parse_args()
+    argparse.ArgumentParser("python -m docs.fifty_lines", description=__doc__).parse_args()
     target, draft = make_model(sharpness=1.5), make_model(sharpness=0.7)
     x, n_passes = speculative([0, 1], draft, target, N=1000, K=4, rng=np.random.default_rng(0))
     print("1000 tokens in", n_passes, "passes of the target")
