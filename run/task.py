@@ -94,7 +94,7 @@ class Task(NamedTuple):
     settings: dict  # the decoder's own flags
     stop: set[int]  # tokens that end a text
     N: int
-    seed: int
+    seed: Any  # of default_rng: a number; of a line of --prompts, [number, index]
     n_ctx: int  # the smaller n_ctx of the two models
     window: bool = False  # continue beyond n_ctx, with a window of the text
     stop_texts: tuple[str, ...] = ()  # of several tokens each: a text ends right after one
