@@ -265,7 +265,7 @@ def test_the_rows_of_steps_show_every_wrong_rule(rule):
 
 @pytest.mark.parametrize("special", [
     "p_draft[t][token] == 1", "p_draft[t][token] < 0.002", "p_target[t][token] > 0.99",
-    "p_target[t][token] < 0.002 * p_draft[t][token]", "max(p_draft[t]) > 0.99"])
+    "0 < p_target[t][token] < 0.002 * p_draft[t][token]", "max(p_draft[t]) > 0.99"])
 def test_a_test_that_is_wrong_on_extreme_rows_alone_is_seen_on_the_extreme_toys(tmp_path, special):
     text = RIGHT.replace(RATIO, f"1 if {special} else {RATIO}")
     rule = judge.judged_file(written(tmp_path, text))
