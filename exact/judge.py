@@ -37,7 +37,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -190,7 +190,11 @@ class Judged(NamedTuple):
         """Return both distributions on a toy."""
         toy = self.toys[name]
         if name in self.by_rounds:
-            texts = toys.texts_by_rounds(partial(self.step_of, *toy), K)
+            @cache
+            def round_after(x, k):
+                return toys.law_of_round(self.step_of(*toy, k), x, k)
+
+            texts = toys.texts_by_rounds(round_after, K)
             return Found(name, K, texts, self.wanted(toy, K + 1))
         # three tokens show what a guess and a test keep from earlier rounds
         n_new = N_NEW - 1 if self.by_rounds else N_NEW

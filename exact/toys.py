@@ -11,14 +11,13 @@ tokens before it. The weights need not sum to 1.
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from exact.law import composed_law, law, total_variation
 from lib.markdown import markdown_table
-from speculative import Model, check_length, guess
+from speculative import Model, Step, check_length, guess
 
 X = (0,)  # the text before the first round
 N_VOCAB = 3
@@ -129,23 +128,22 @@ class Found(NamedTuple):
         return total_variation(self.texts, self.wanted)
 
 
-def texts_by_rounds(step_of: Callable, K: int, key: slice = slice(None)) -> dict:
+def law_of_round(step: Step, x: Sequence[int], k: int) -> dict:
+    """Return {ids: p} of the tokens that a step with k guesses writes after the text x."""
+    def ids_of_round(rng):
+        ids = step(list(x), k + 1, rng).ids
+        check_length(ids, k + 1)  # a guess may return too many tokens
+        return ids
+
+    return law(ids_of_round)
+
+
+def texts_by_rounds(round_after: Callable, K: int, key: slice = slice(None)) -> dict:
     """Return {text: p} of X and K + 1 more tokens, from rounds that are enumerated alone.
 
-    step_of    k -> a step with k guesses
-    key        the part of the text that a round depends on; slice(-1, None): its last token
+    round_after    (text, k) -> the law_of_round of a step with k guesses
+    key            the part of the text that a round depends on; slice(-1, None): its last token
     """
-    @cache
-    def round_after(x, k):
-        step = step_of(k)
-
-        def ids_of_round(rng):
-            ids = step(list(x), k + 1, rng).ids
-            check_length(ids, k + 1)  # a guess may return too many tokens
-            return ids
-
-        return law(ids_of_round)
-
     def one_round(text, memory, n_left):
         # k guesses give at most k + 1 tokens, so k = n_left - 1 guesses are enough
         ids_law = round_after(text[key], min(K, n_left - 1))

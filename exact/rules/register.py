@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from exact.expected import along_paths
-from exact.law import expectation, text_law
+from exact.law import text_law
 from exact.rules import verifiers
 from exact.rules.guesses import (
     COSTS_WITH_A_BEND,
@@ -34,7 +34,7 @@ from exact.rules.guesses import (
     two_best_paths,
 )
 from exact.rules.verifiers import chain, q_is_one
-from exact.toys import TOYS, Found, X, best, texts_by_rounds
+from exact.toys import TOYS, Found, X, best, law_of_round, texts_by_rounds
 from speculative import Model, Step, Test, guess, make_step, verify
 from variants.match import match_verify
 
@@ -289,16 +289,21 @@ def rule_step(rule: Rule, draft: Model, target: Model, K: int) -> Step:
 
 
 @cache
+def round_of_rule(rule: Rule, toy: str, x: tuple[int, ...], k: int) -> dict:
+    """Return {ids: p} of the tokens of a round with k guesses after the text x."""
+    return law_of_round(rule_step(rule, *TOYS[toy], k), x, k)
+
+
+@cache
 def enumerated_rule(rule: Rule, toy: str, K: int) -> Found:
     """Return the distribution of the K + 1 tokens that a rule writes, from single rounds."""
-    draft, target = TOYS[toy]
     # a round depends on the last token alone, because the toys' rows do, and no rule remembers
     # earlier rounds
-    texts = texts_by_rounds(partial(rule_step, rule, draft, target), K, key=slice(-1, None))
+    texts = texts_by_rounds(partial(round_of_rule, rule, toy), K, key=slice(-1, None))
+    _, target = TOYS[toy]
     return Found(toy, K, texts, text_law(X, target, K + 1))
 
 
 def tokens_per_round(rule: Rule, toy: str, K: int) -> Any:
     """Return the mean number of tokens of a first round with K guesses."""
-    step = rule_step(rule, *TOYS[toy], K)
-    return expectation(lambda rng: step([*X], K + 1, rng).ids, len)
+    return sum(len(ids) * p for ids, p in round_of_rule(rule, toy, X, K).items())
