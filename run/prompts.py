@@ -64,8 +64,8 @@ class Job(NamedTuple):
     """Hold one prompt. If the prompt has an error, `head` names it and there is no task."""
 
     head: dict  # the record without the text and its figures
-    given: dict = {}  # the entries of the line
-    task: Task | None = None
+    given: dict  # the entries of the line
+    task: Task | None
 
 
 @dataclass
@@ -93,7 +93,7 @@ def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task) -> Iterat
         try:
             yield job_of_line(line, head, task)
         except ValueError as why:
-            yield Job(head | {"error": f"line {index + 1}: {why}"})
+            yield Job(head | {"error": f"line {index + 1}: {why}"}, {}, None)
 
 
 def job_of_line(line: bytes, head: dict, task: Task) -> Job:

@@ -268,7 +268,7 @@ def test_a_record_is_in_the_file_before_the_next_text_is_written(tmp_path):
     """So an interrupted run keeps it; a prompt with an error reaches no writer."""
     path = tmp_path / "out"
     n_records = []  # in the file, whenever the next text is wanted
-    jobs = [Job({"index": 0}, {}, "a task"), Job({"index": 1, "error": "a reason"}),
+    jobs = [Job({"index": 0}, {}, "a task"), Job({"index": 1, "error": "a reason"}, {}, None),
             *(Job({"index": i}, {}, "a task") for i in (2, 3))]
 
     def write_texts(jobs):
@@ -448,7 +448,7 @@ def texts_with_fault(fault, monkeypatch):
     futures = [mock.Mock(result=mock.Mock(return_value=Written(["a round"]))) for _ in range(6)]
     futures[2].result.side_effect = fault
     client = mock.Mock(submit=mock.Mock(side_effect=futures))
-    return [*survey.finished_texts(client, None, (Job({"index": i}) for i in range(6)))]
+    return [*survey.finished_texts(client, None, (Job({"index": i}, {}, None) for i in range(6)))]
 
 
 def test_a_prompt_that_kills_workers_is_an_error_and_other_faults_end_the_run(monkeypatch):
