@@ -84,8 +84,8 @@ def both_decoders(task: Task, on_round: Callable[[dict], None] | None = None,
     # No measured run includes a first call. Two tokens are the fewest with a guess, because
     # the last token is never guessed.
     few = task._replace(N=min(task.N, 2))
-    decode(few, decoder_step, has_bar=False)
-    decode(few, plain_step, has_bar=False)
+    decode(few, decoder_step)
+    decode(few, plain_step)
     compile_products(task.models.target)  # for numbers of rows that the warm-up did not have
     fast = decode(task, decoder_step, on_round, f"{task.decoder} decoding" if streams else "")
     plain = decode(task, plain_step, None, PLAIN_TITLE if streams else "")
@@ -103,8 +103,7 @@ def plain_step(task: Task, models: Models) -> Step:
 
 
 def decode(task: Task, new_step: Callable[[Task, Models], Step],
-           on_round: Callable[[dict], None] | None = None, title: str = "",
-           has_bar: bool = True) -> Run:
+           on_round: Callable[[dict], None] | None = None, title: str = "") -> Run:
     """Write one text, from models that have read nothing; return it with its measurements.
 
     `on_round` receives every round as data (run/rounds.py). With a title the text is printed
@@ -120,7 +119,7 @@ def decode(task: Task, new_step: Callable[[Task, Models], Step],
         rng, see = watched(task, models, rng)
     run = Run(models.draft, models.target)
     # tqdm reads True as "no bar", and None as "a bar on a terminal only".
-    hides_bar = None if has_bar and not (on_round or title) else True
+    hides_bar = True if on_round or title else None
     show_text = text_printer(task, title) if title else None
     with tqdm(total=task.n_new, unit="token", leave=False, disable=hides_bar) as bar:
         start = time.perf_counter()

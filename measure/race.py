@@ -89,36 +89,31 @@ def write_text(draft, target, build_step, ids, N, seed, stop=()):
 
 
 def race(draft, target, builders, texts, N, repeats, stop=()):
-    """Return {name: the runs of a decoder}; show a bar on a terminal."""
+    """Return {name: the runs of a decoder}."""
     results = {name: [] for name in builders}
-    with tqdm(total=n_written(len(builders), len(texts), repeats), unit="text", leave=False,
-              disable=None) as bar:
-        for written in raced_repeats(draft, target, builders, texts, N, repeats, bar, stop):
-            for name, runs in results.items():
-                runs.append(written[name])
+    for written in raced_repeats(draft, target, builders, texts, N, repeats, stop):
+        for name, runs in results.items():
+            runs.append(written[name])
     return results
 
 
-def raced_repeats(draft, target, builders, texts, N, repeats, bar, stop=()):
-    """Yield {name: a Run per text} after each repeat; move the bar at each text."""
-    # The warm-up: no time of these texts counts.
-    for build_step in builders.values():
-        write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0, stop)
-        bar.update()
-    for repeat in range(repeats):
-        results = {name: [] for name in builders}
-        for i, ids in enumerate(texts):
-            # All decoders write text i, one after the other.
-            for name, build_step in builders.items():
-                written = write_text(draft, target, build_step, ids, N, (repeat, i), stop)
-                results[name].append(written)
-                bar.update()
-        yield results
-
-
-def n_written(n_decoders, n_texts, repeats):
-    """Return how many texts a race writes, with those of the warm-up."""
-    return n_decoders * (1 + repeats * n_texts)
+def raced_repeats(draft, target, builders, texts, N, repeats, stop=(), title=None):
+    """Yield {name: a Run per text} after each repeat; show a bar of texts on a terminal."""
+    n_texts = len(builders) * (1 + repeats * len(texts))  # with those of the warm-up
+    with tqdm(total=n_texts, desc=title, unit="text", leave=False, disable=None) as bar:
+        # The warm-up: no time of these texts counts.
+        for build_step in builders.values():
+            write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0, stop)
+            bar.update()
+        for repeat in range(repeats):
+            results = {name: [] for name in builders}
+            for i, ids in enumerate(texts):
+                # All decoders write text i, one after the other.
+                for name, build_step in builders.items():
+                    run = write_text(draft, target, build_step, ids, N, (repeat, i), stop)
+                    results[name].append(run)
+                    bar.update()
+            yield results
 
 
 # ---- figures

@@ -64,8 +64,8 @@ class Job(NamedTuple):
     """Hold one prompt. If the prompt has an error, `head` names it and there is no task."""
 
     head: dict  # the record without the text and its figures
-    given: dict = {}  # the entries of the line
-    task: Task | None = None
+    given: dict  # the entries of the line
+    task: Task | None
 
 
 @dataclass
@@ -93,7 +93,7 @@ def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task) -> Iterat
         try:
             yield job_of_line(line, head, task)
         except ValueError as why:
-            yield Job(head | {"error": f"line {index + 1}: {why}"})
+            yield Job(head | {"error": f"line {index + 1}: {why}"}, {}, None)
 
 
 def job_of_line(line: bytes, head: dict, task: Task) -> Job:
@@ -275,21 +275,22 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
     """Return the record in a line of --out; ValueError unless it belongs to this job."""
     try:
         record = json.loads(line)
-        # The settings are put beside the other entries, so that an error can name one of them.
-        written = record["settings"] | record
+        written = asked_of(record)
     except (ValueError, LookupError, TypeError, RecursionError):
         raise ValueError(f"{where} is not a record of --prompts. Choose a new --out.") from None
-    # An entry that the job lacks may not be in the record: it is None in both. Without a job no
-    # record fits, because every record has a prompt.
-    asked = dict.fromkeys(ENTRIES)
-    if job:
-        asked |= job.head["settings"] | job.head
-    for name, value in asked.items():
-        if written.get(name) != value:
+    asked = asked_of(job.head) if job else {}
+    for name in written | asked:
+        if written.get(name) != asked.get(name):
             raise ValueError(f"{where} was written with {name} "
                              f"{reprlib.repr(written.get(name))}, but this run has "
-                             f"{reprlib.repr(value)}. Choose a new --out.")
+                             f"{reprlib.repr(asked.get(name))}. Choose a new --out.")
     return record
+
+
+def asked_of(record: dict) -> dict:
+    """Return what decides a record's text: the entries of its line, and the other settings."""
+    entries = {name: record[name] for name in ENTRIES if name in record}
+    return entries | record["settings"] | entries  # the entries first, and with their values
 
 
 # ---- all of them

@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from lib.backend import products
 from lib.terminal import notify
@@ -48,7 +47,6 @@ from measure.positions import (
 )
 from measure.race import (
     builder,
-    n_written,
     race_figures,
     raced_repeats,
     seconds_per_token,
@@ -175,22 +173,14 @@ def all_figures(args: Namespace) -> dict:
         "texts": named(len(texts), args.N),
         "vocabularies": str(getattr(draft, "common", "")),  # empty if they are equal
         "cases": []}
-    # The bar counts texts: those of (b), whose race has one decoder, and those of the race.
-    n_chains = CHAINS if draft else 0
-    n_texts = n_written(1 + n_chains + len(others), len(texts), args.repeats)
-    if draft:
-        n_texts += n_written(1, len(texts), 1)
     # --random writes no text, so one temperature is enough to time the draft's steps.
-    temperatures = [1.0] if args.random else args.temperature
-    with tqdm(total=0 if args.random else n_texts * len(temperatures), unit="text", leave=False,
-              disable=None) as bar:
-        try:
-            for T in temperatures:
-                case = {"name": f"Temperature {T:g}"}
-                figures["cases"].append(case)
-                measure_case(case, args, draft, target, texts, T, others, bar)
-        except KeyboardInterrupt:
-            figures["interrupted"] = True
+    try:
+        for T in [1.0] if args.random else args.temperature:
+            case = {"name": f"Temperature {T:g}"}
+            figures["cases"].append(case)
+            measure_case(case, args, draft, target, texts, T, others)
+    except KeyboardInterrupt:
+        figures["interrupted"] = True
     return figures
 
 
@@ -212,11 +202,11 @@ def other_decoders(args: Namespace, draft: Target | None, target: Target) -> dic
 
 
 def measure_case(case: dict, args: Namespace, draft: Target | None, target: Target,
-                 texts: list, temperature: float, others: dict, bar: tqdm) -> None:
+                 texts: list, temperature: float, others: dict) -> None:
     """Add the figures of one temperature to `case`, each part as soon as it is measured."""
     # (a) Without a draft, the target stands in for it: no decoder of the race calls it.
     guessing = draft or target
-    bar.set_description(f"{case['name']}: times of passes")
+    notify(f"{case['name']}: measuring the times of passes ..")
     turns = timed_turns(with_sampling(guessing, temperature=temperature),
                         with_sampling(target, temperature=temperature), texts[0], N_ROWS, TURNS)
     costs = least_costs(turns)
@@ -229,8 +219,7 @@ def measure_case(case: dict, args: Namespace, draft: Target | None, target: Targ
 
     chains = {}  # {decoder: its K}
     if draft:
-        bar.set_description(f"{case['name']}: acceptance")
-        case |= measured_positions(builder_of, (draft, target), texts, args.N, costs, bar)
+        case |= measured_positions(builder_of, (draft, target), texts, args.N, costs)
         speedups = [place["predicted"]["speedup"] for place in case["positions"]]
         best = 1 + np.argsort(speedups)[-CHAINS:]  # the K with the best predictions
         chains = {f"--K {K}": int(K) for K in sorted(best)}
@@ -239,11 +228,10 @@ def measure_case(case: dict, args: Namespace, draft: Target | None, target: Targ
                 **{name: builder_of(*decoder) for name, decoder in others.items()}}
     # The intervals account for a choice among all candidates: every K could have been raced.
     n_candidates = len(case.get("positions", [])) + len(others)
-    bar.set_description(f"{case['name']}: race")
     results = {name: [] for name in builders}
     try:
         for written in raced_repeats(guessing, target, builders, texts, args.N, args.repeats,
-                                     bar):
+                                     title=f"{case['name']}: race"):
             for name, runs in results.items():
                 runs.append(written[name])
     finally:  # also after Ctrl-C
@@ -255,11 +243,11 @@ def measure_case(case: dict, args: Namespace, draft: Target | None, target: Targ
 
 
 def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts: list, N: int,
-                       costs: Costs, bar: tqdm) -> dict:
+                       costs: Costs) -> dict:
     """Return the acceptance, and for each position K the prediction for rounds of K guesses."""
     # The longest rounds of guesses count at all positions.
     longest = {"longest": builder_of("speculative", {"K": MOST_GUESSES})}
-    [written] = raced_repeats(*pair, longest, texts, N, 1, bar)
+    [written] = raced_repeats(*pair, longest, texts, N, 1, title="acceptance")
     counts = counts_of_race([written["longest"]], MOST_GUESSES)
     positions = [place | {"predicted": speedup} for place, speedup in
                  zip(position_figures(counts), speedups_of_counts(counts, costs).values())]

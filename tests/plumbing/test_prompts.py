@@ -268,7 +268,7 @@ def test_a_record_is_in_the_file_before_the_next_text_is_written(tmp_path):
     """So an interrupted run keeps it; a prompt with an error reaches no writer."""
     path = tmp_path / "out"
     n_records = []  # in the file, whenever the next text is wanted
-    jobs = [Job({"index": 0}, {}, "a task"), Job({"index": 1, "error": "a reason"}),
+    jobs = [Job({"index": 0}, {}, "a task"), Job({"index": 1, "error": "a reason"}, {}, None),
             *(Job({"index": i}, {}, "a task") for i in (2, 3))]
 
     def write_texts(jobs):
@@ -367,13 +367,14 @@ def test_a_file_of_something_else_is_refused_and_kept(written, flags):
     assert out_bytes() == written and not Path("out.lock").exists()
 
 
-def test_settings_that_json_writes_differently_are_resumed(run):
-    """JSON has lists where --skip has a tuple."""
-    skip = ("--decoder", "skip", "--skip", "1")
-    assert run(*skip)[0] == 3
+@pytest.mark.parametrize("flags_of_run", ["--decoder skip --skip 1", "--logprobs"])
+def test_settings_that_a_record_shows_differently_are_resumed(flags_of_run, run):
+    """JSON has lists where --skip has a tuple; the log-probabilities have the flag's name."""
+    words = flags_of_run.split()
+    assert run(*words)[0] == 3
     before = records()
     Path("out").write_bytes(out_bytes()[:-9])
-    assert run(*skip)[0] == 3 and records() == before
+    assert run(*words)[0] == 3 and records() == before
 
 
 def test_one_process_writes_and_a_second_is_refused_until_it_has_ended(run, flags):
@@ -422,13 +423,13 @@ def test_a_killed_worker_costs_no_prompt_and_changes_no_text(flags, run):
     """The run resumes the file of main.py, whose last line is unfinished."""
     pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
     write_prompts(PROMPTS * 20)
-    assert run("--logprobs")[0] == 3
+    assert run()[0] == 3
     before = records()
     Path("out").write_bytes(out_bytes()[: out_bytes().index(b"\n") + 40])
     files = ("--prompts", Path("prompts").resolve(), "--out", Path("out").resolve())
     process = subprocess.Popen(
-        [sys.executable, "-m", "tools.survey", *flags, *files, "--logprobs", "--workers", "2"],
-        cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        [sys.executable, "-m", "tools.survey", *flags, *files, "--workers", "2"], cwd=ROOT,
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         until(lambda: out_bytes().count(b"\n") > 5 or process.poll() is not None)
         os.kill(workers_of(process.pid)[0], signal.SIGKILL)
@@ -447,7 +448,7 @@ def texts_with_fault(fault, monkeypatch):
     futures = [mock.Mock(result=mock.Mock(return_value=Written(["a round"]))) for _ in range(6)]
     futures[2].result.side_effect = fault
     client = mock.Mock(submit=mock.Mock(side_effect=futures))
-    return [*survey.finished_texts(client, None, (Job({"index": i}) for i in range(6)))]
+    return [*survey.finished_texts(client, None, (Job({"index": i}, {}, None) for i in range(6)))]
 
 
 def test_a_prompt_that_kills_workers_is_an_error_and_other_faults_end_the_run(monkeypatch):
@@ -461,11 +462,11 @@ def test_a_prompt_that_kills_workers_is_an_error_and_other_faults_end_the_run(mo
 
 
 def test_a_worker_writes_trees_too_whose_guesses_are_rivals(flags):
-    words = (*flags, "--decoder", "tree")
+    words = (*flags, "--decoder", "tree", "--logprobs")
     given = {"prompt": "A bear"}
     task = prompts.task_of_line(given, 0, survey.load_once(words))
     record = record_of(Job({}, given, task), survey.written_text(words, given, 0))
-    assert len(record["ids"]) == 9 and record["acceptance"] is None
+    assert len(record["ids"]) == len(record["logprobs"]) == 9 and record["acceptance"] is None
 
 
 def test_without_dask_one_line_says_what_to_install(flags, monkeypatch):

@@ -79,10 +79,10 @@ def races(monkeypatch):
     """Return a list to which every race adds {decoder: its runs}."""
     results = []
 
-    def recorded_repeats(draft, target, builders, *args):
+    def recorded_repeats(draft, target, builders, *args, **named):
         runs = {name: [] for name in builders}
         results.append(runs)
-        for written in race.raced_repeats(draft, target, builders, *args):
+        for written in race.raced_repeats(draft, target, builders, *args, **named):
             for name in runs:
                 runs[name].append(written[name])
             yield written
@@ -236,7 +236,7 @@ def test_the_names_of_flags_are_those_of_main_too(models_dir, turns):
     assert out.startswith("Target draft, draft none.") and "17 new tokens" not in out
 
 
-# ---- interrupts, and the bar
+# ---- interrupts
 
 @pytest.mark.parametrize("n_texts, found", [
     (0, ["costs"]), (3, ["costs", "positions"]), (3 + 7 + 14, ["costs", "positions", "rows"])])
@@ -259,22 +259,6 @@ def test_after_ctrl_c_the_finished_parts_are_shown_and_stored(
     assert outcome(will_it_pay.main, "--show", tmp_path / "a.json")[:2] == (0, out)
     if "rows" in found:
         assert "fewer than 3 runs are too few (--repeats 1)" in out
-
-
-@pytest.mark.parametrize("draft", ["draft", "none"])
-def test_the_bar_counts_every_text_and_ends_full(models_dir, turns, monkeypatch, draft):
-    ends = set()
-
-    class Bar(will_it_pay.tqdm):
-        def close(self):  # tqdm closes a bar twice
-            ends.add((self.n, self.total))
-            super().close()
-
-    monkeypatch.setattr(will_it_pay, "tqdm", lambda **settings: Bar(**settings | {
-        "disable": False}))
-    report(models_dir, draft=draft)
-    (n, total), = ends
-    assert n == total > 50
 
 
 # ---- the picture
