@@ -53,7 +53,7 @@ FORMS = {  # the first is run with every setting and pair
                Form({"sure": 0.0, "depth": 3}), Form({"sure": 99.0, "K": 2}),
                *(Form({"sure": 1.0, "cap": 2, "otherwise": words}, slow="2,1" in words)
                  for words in ("quantized --K 2", "eagle --K 2", "eagle --widths 2,1",
-                               "block --guesses eagle --K 2"))],
+                               "block --guesser eagle --K 2"))],
     "jacobi": [Form({"K": 2})],
     "skip": [Form({"K": 1}), Form({"K": 1, "exit": 2})],
     "quantized": [Form({"K": 2}), Form({"K": "auto"})],
@@ -63,7 +63,7 @@ FORMS = {  # the first is run with every setting and pair
     # match compares draws: only a greedy draft that equals the target has all guesses accepted
     "match": [Form({"K": 2}, equal=None), Form({"K": 2, "guesses": "drawn"})],
     "coupled": [Form({"K": 2, "sampler": "inverse"})],  # a race has no intervals to cut
-    "block": [Form({"K": 2}), *(Form({"K": 2, "guesses": words}) for words in (
+    "block": [Form({"K": 2}), *(Form({"K": 2, "guesser": words}) for words in (
         "eagle", "assisted --confidence 0.4", "markov"))],
     "lenient": [Form({"K": 2, "lenience": 1.0})],
     "big_little": [Form({"run": 2, "fallback": 1.5}, deep={"run": 3}, equal={"fallback": 0.0})],

@@ -81,7 +81,7 @@ def block_verify(guesses, p_draft, p_target, rng):
 
 
 def chain_decoder(text):
-    """Read --guesses: an exact decoder whose guesses are a chain with the test `verify`."""
+    """Read --guesser: an exact decoder whose guesses are a chain with the test `verify`."""
     entry, settings = inner_decoder(exact_decoder(text))
     if entry.test is not verify or "tree" in entry.needs(settings):
         raise ValueError("need a decoder that tests a chain of guesses by the ratio rule, got "
@@ -91,11 +91,11 @@ def chain_decoder(text):
 
 def build(models: Models,
           K: Annotated[int | None, Flag(whole, "guesses per round (default: that of "
-              "--guesses)")] = None,
-          guesses: Annotated[str, Flag(chain_decoder, "the decoder that guesses, with its "
+              "--guesser)")] = None,
+          guesser: Annotated[str, Flag(chain_decoder, "the decoder that guesses, with its "
               "flags: quantized or 'eagle --K 3'")] = "speculative") -> Step:
     """Return the step of a decoder with the block test instead of its own."""
-    entry, settings = inner_decoder(guesses, K)
+    entry, settings = inner_decoder(guesser, K)
     return entry.build(models._replace(test=block_verify), **settings)
 
 
@@ -104,4 +104,4 @@ DECODER = Decoder(
     idea="judges the guesses as one block, so that a good guess makes up for a bad one",
     family="a different exact rule",
     guess=guess, test=block_verify, build=build,
-    **of_inner(lambda settings: inner_decoder(settings["guesses"], settings["K"])))
+    **of_inner(lambda settings: inner_decoder(settings["guesser"], settings["K"])))
