@@ -15,7 +15,7 @@ from cache import cached, causal_mask
 from gpt2 import GPT2, transformer_block
 from lib.checkpoints.weights import cut_params, n_params, random_params
 from sampling import residual
-from speculative import generate, make_step
+from speculative import generate, make_step, verify
 from tests.toys import context_free, path_by_path
 from variants import DECODERS, Models, build
 from variants.registry import Costs, never
@@ -52,7 +52,8 @@ FORMS = {  # the first is run with every setting and pair
     "suffix": [Form({"K": 2, "sure": 1.0, "cap": 2}, deep={"cap": 3}, equal={"sure": 99.0}),
                Form({"sure": 0.0, "depth": 3}), Form({"sure": 99.0, "K": 2}),
                *(Form({"sure": 1.0, "cap": 2, "otherwise": words}, slow="2,1" in words)
-                 for words in ("quantized --K 2", "eagle --K 2", "eagle --widths 2,1"))],
+                 for words in ("quantized --K 2", "eagle --K 2", "eagle --widths 2,1",
+                               "block --guesser eagle --K 2"))],
     "jacobi": [Form({"K": 2})],
     "skip": [Form({"K": 1}), Form({"K": 1, "exit": 2})],
     "quantized": [Form({"K": 2}), Form({"K": "auto"})],
@@ -62,7 +63,8 @@ FORMS = {  # the first is run with every setting and pair
     # match compares draws: only a greedy draft that equals the target has all guesses accepted
     "match": [Form({"K": 2}, equal=None), Form({"K": 2, "guesses": "drawn"})],
     "coupled": [Form({"K": 2, "sampler": "inverse"})],  # a race has no intervals to cut
-    "block": [Form({"K": 2})],
+    "block": [Form({"K": 2}), *(Form({"K": 2, "guesser": words}) for words in (
+        "eagle", "assisted --confidence 0.4", "markov"))],
     "lenient": [Form({"K": 2, "lenience": 1.0})],
     "big_little": [Form({"run": 2, "fallback": 1.5}, deep={"run": 3}, equal={"fallback": 0.0})],
     "cascade": [Form({"K": 2, "price": -2.0}, equal={"price": 0.0})],
@@ -199,7 +201,8 @@ def tree_step(draft, target, widths, siblings="distinct", verify=verify_tree):
 def of_probabilities(draft, target, costs=None, n_vocab=None):
     """Return what a decoder's `build` reads of Models, for models that give probabilities."""
     models = SimpleNamespace(draft_rows=draft, target_rows=target, costs=costs,
-                             is_greedy=False, target=SimpleNamespace(n_vocab=n_vocab))
+                             is_greedy=False, target=SimpleNamespace(n_vocab=n_vocab),
+                             test=verify)
     models.warm = models
     return models
 

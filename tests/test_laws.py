@@ -16,7 +16,7 @@ from gpt2 import GPT2
 from lib.checkpoints.weights import random_params
 from run.rounds import log_probabilities
 from sampling import with_sampling
-from speculative import autoregressive_sampling, complete, generate
+from speculative import autoregressive_sampling, complete, generate, verify
 from tests import bundled
 from tests.distributions import assert_same_law
 from tests.llamas import llama_params
@@ -262,6 +262,20 @@ def test_an_entry_of_a_lossy_test_says_when_it_is_exact(name):
     words = {always: "exact", never: "no"}
     assert entry.exact_words == words.get(entry.exact, entry.exact_words)
     assert (entry.exact in words) == (entry.exact_words in words.values())
+
+
+@pytest.mark.parametrize("name", [name for name in DECODERS if DECODERS[name].test is verify])
+def test_a_decoder_with_the_ratio_rule_runs_the_rule_of_its_models(name, heads):
+    tested = []
+
+    def test(guesses, p_draft, p_target, rng):
+        tested.append(len(guesses))
+        return verify(guesses, p_draft, p_target, rng)
+
+    models = models_of(PAIRS["dense"], WARM, heads(PARAMS[3]))._replace(test=test)
+    step = build(name, models, forms(name)[0].flags)
+    rounds = list(generate([0, 1, 2, 1, 0, 0, 1], step, 20, np.random.default_rng(0)))
+    assert tested == [len(result.guesses) for result in rounds] and any(tested)
 
 
 # ---- how many tokens, in how many passes

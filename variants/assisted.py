@@ -54,7 +54,7 @@ def build(models: Models,
 
     def step(x, n_left, rng):
         nonlocal K
-        result = speculative_step(x, n_left, rng, target, K, guess)
+        result = speculative_step(x, n_left, rng, target, K, guess, models.test)
         # K depends on finished rounds alone, so the text stays exact.
         if schedule == "heuristic":
             all_are_accepted = result.n_accepted == len(result.guesses)

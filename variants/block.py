@@ -18,11 +18,21 @@ Subtle: n is the largest t whose test succeeds, not the first t whose test fails
 after n guesses is drawn from the residual of share[n] * p_target, not of p_target.
 """
 
+from typing import Annotated
+
 import numpy as np
 
 from sampling import accept, residual, sample
-from speculative import Step, check_rows, draft_and_verify, guess
-from variants.registry import GUESSES, Decoder, Models
+from speculative import Step, check_rows, guess, verify
+from variants.registry import (
+    Decoder,
+    Flag,
+    Models,
+    exact_decoder,
+    inner_decoder,
+    of_inner,
+    whole,
+)
 
 
 def shares(guesses, p_draft, p_target):
@@ -70,13 +80,28 @@ def block_verify(guesses, p_draft, p_target, rng):
     return guesses[:n] + [sample(residual(share[n] * p_target[n], p_draft[n]), rng)]
 
 
-def build(models: Models, K: GUESSES = 4) -> Step:
-    """Return the step: guess and score as in speculative.py, then the block test."""
-    return draft_and_verify(models.draft_rows, models.target_rows, K, block_verify)
+def chain_decoder(text):
+    """Read --guesser: an exact decoder whose guesses are a chain with the test `verify`."""
+    entry, settings = inner_decoder(exact_decoder(text))
+    if entry.test is not verify or "tree" in entry.needs(settings):
+        raise ValueError("need a decoder that tests a chain of guesses by the ratio rule, got "
+                         f"{text!r}")
+    return text
+
+
+def build(models: Models,
+          K: Annotated[int | None, Flag(whole, "guesses per round (default: that of "
+              "--guesser)")] = None,
+          guesser: Annotated[str, Flag(chain_decoder, "the decoder that guesses, with its "
+              "flags: quantized or 'eagle --K 3'")] = "speculative") -> Step:
+    """Return the step of a decoder with the block test instead of its own."""
+    entry, settings = inner_decoder(guesser, K)
+    return entry.build(models._replace(test=block_verify), **settings)
 
 
 DECODER = Decoder(
     "block", "Sun et al. (2024)", "https://arxiv.org/abs/2403.10444",
     idea="judges the guesses as one block, so that a good guess makes up for a bad one",
     family="a different exact rule",
-    guess=guess, test=block_verify, build=build)
+    guess=guess, test=block_verify, build=build,
+    **of_inner(lambda settings: inner_decoder(settings["guesser"], settings["K"])))

@@ -59,7 +59,7 @@ def build(models: Models,
             return one_hot_rows(pi.argmax(axis=-1), pi.shape[-1])
         return pi
 
-    return draft_and_verify(models.draft_rows, cascaded, K)
+    return draft_and_verify(models.draft_rows, cascaded, K, models.test)
 
 
 DECODER = Decoder(

@@ -45,7 +45,7 @@ def build(models: Models,
     models = models._replace(draft=head)
     if widths == "chain":
         guess = partial(guess_chain, draft=with_tree_sampling(head, **models.sampling))
-        step_with_guesses = make_step(models.target_rows, K or 4, guess)
+        step_with_guesses = make_step(models.target_rows, K or 4, guess, models.test)
     else:
         step_with_guesses = tree_step(models, widths, siblings, total, K or 4)
 

@@ -51,7 +51,7 @@ def build(models: Models, K: GUESSES = 4) -> Step:
     def step(x, n_left, rng):
         nonlocal next_block
         guess = partial(guess_block, block=next_block, n_vocab=models.target.n_vocab)
-        result = speculative_step(x, n_left, rng, target, K, guess)
+        result = speculative_step(x, n_left, rng, target, K, guess, models.test)
         # The first len(ids) rows are for positions that are text now. The best tokens of the
         # rows after them are the end of F(y).
         later_rows = result.p_target[len(result.ids) :]

@@ -57,7 +57,7 @@ def build(models: Models,
           ) -> Step:
     """Return the step: no draft model."""
     guess = partial(lookup_guess, n_vocab=models.target.n_vocab, max_ngram=max_ngram)
-    return make_step(models.target_rows, K, guess)
+    return make_step(models.target_rows, K, guess, models.test)
 
 
 DECODER = Decoder(

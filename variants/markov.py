@@ -59,7 +59,7 @@ def build(models: Models,
                            heads=load_heads(weight, models.target.params),
                            follows=load_table(weight, models.target.n_vocab),
                            **models.sampling)
-    return make_step(models.target_rows, K, make_guesses)
+    return make_step(models.target_rows, K, make_guesses, models.test)
 
 
 DECODER = Decoder(

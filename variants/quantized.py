@@ -63,7 +63,7 @@ def build(models: Models, K: GUESSES_OR_AUTO = 5) -> Step:
         models = models._replace(draft=int8_copy(models.target))
     if K == "auto":
         return choosing_step(models, *COPY_COUNTS)
-    return draft_and_verify(models.draft_rows, models.target_rows, K)
+    return draft_and_verify(models.draft_rows, models.target_rows, K, models.test)
 
 
 DECODER = Decoder(

@@ -16,7 +16,7 @@ import numpy as np
 
 import speculative
 from sampling import with_sampling
-from speculative import Model, Step, autoregressive_step
+from speculative import Model, Step, Test, autoregressive_step, verify
 
 
 class Costs(NamedTuple):
@@ -91,6 +91,7 @@ class Models(NamedTuple):
     sampling: dict  # sampling.warp's settings
     folder: Path | None = None  # the target's, where its heads are
     costs: Costs | None = None  # given or measured before the run
+    test: Test = verify  # for a chain, of every decoder whose entry has the test `verify`
 
     @property
     def is_greedy(self):
@@ -319,6 +320,60 @@ GUESSES = Annotated[int, Flag(whole, "guesses per round")]
 GUESSES_OR_AUTO = Annotated[int | str, Flag(
     either(whole, "auto"),
     "guesses per round; auto: choose K in each round from measured costs")]
+
+
+# ---- a decoder inside a decoder
+
+@cache
+def decoder_with_flags(text):
+    """Return the entry and the given flags of a text such as "eagle --widths 2,1".
+
+    ValueError unless the decoder is exact at every temperature.
+    """
+    name, *words = text.split() or [""]
+    entry = entry_of(name)
+    names, values = words[::2], words[1::2]
+    if len(names) > len(values) or not all(word.startswith("--") for word in names):
+        raise ValueError("need a decoder with its flags, such as 'eagle --widths 2,1', got "
+                         f"{text!r}")
+    given = {word.removeprefix("--"): value for word, value in zip(names, values)}
+    if entry.greedy or not entry.exact(entry.settings(given)):
+        raise ValueError(f"need a decoder that is exact at every temperature, got {text!r}")
+    return entry, given
+
+
+def exact_decoder(text):
+    """Read the flag of an inner decoder: the text itself, which --json shows."""
+    decoder_with_flags(text)
+    return text
+
+
+def inner_decoder(text, K=None):
+    """Return the entry and all settings of a decoder with flags; K is its --K if it has none.
+    """
+    entry, given = decoder_with_flags(text)
+    return entry, entry.settings(given if K is None else {"K": K} | given)
+
+
+def of_inner(inner):
+    """Return the fields `needs` and `draft_maker` of an entry that runs a decoder inside it.
+
+    inner(settings) returns the entry and the settings of this decoder, or None if it never
+    runs.
+    """
+    def needs(settings):
+        if found := inner(settings):
+            entry, settings_of_inner = found
+            return entry.needs(settings_of_inner)
+        return set()
+
+    def draft_maker(settings):
+        if found := inner(settings):
+            entry, settings_of_inner = found
+            return entry.draft_maker(settings_of_inner)
+        return None
+
+    return dict(needs=needs, draft_maker=draft_maker)
 
 
 # ---- the registry

@@ -53,7 +53,7 @@ def build(models: Models,
     """Return the papers' own step, with a part of the target as the draft."""
     kept = blocks_kept(len(models.target.params["blocks"]), skip, exit)
     models = models._replace(draft=with_blocks(models.target, kept))
-    return draft_and_verify(models.draft_rows, models.target_rows, K)
+    return draft_and_verify(models.draft_rows, models.target_rows, K, models.test)
 
 
 DECODER = Decoder(

@@ -20,7 +20,7 @@ def build(models: Models, K: GUESSES_OR_AUTO = 4) -> Step:
     """Return the papers' own step, or with --K auto the step of one text that chooses K."""
     if K == "auto":
         return choosing_step(models, *START_COUNTS)
-    return draft_and_verify(models.draft_rows, models.target_rows, K)
+    return draft_and_verify(models.draft_rows, models.target_rows, K, models.test)
 
 
 def choosing_step(models, accepted, tested):
@@ -46,7 +46,7 @@ def choosing_step(models, accepted, tested):
             patience = 2 * patience
         idle_rounds = 0 if K > 0 else idle_rounds + 1
         # With K = 0 there is no guess, and the round is plain decoding.
-        result = draft_and_verify(draft, target, K)(x, n_left, rng)
+        result = draft_and_verify(draft, target, K, models.test)(x, n_left, rng)
         acceptance.fade()
         acceptance.accepted += result.n_accepted
         acceptance.tested += result.n_tested

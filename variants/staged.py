@@ -97,7 +97,8 @@ def build(models: Models,
         smallest = at_temperature_0(smallest)
     inner = draft_and_verify(smallest, models.draft_rows, inner_K)
     if width == 1:
-        return make_step(models.target_rows, K, partial(staged_guess, inner=inner))
+        return make_step(models.target_rows, K, partial(staged_guess, inner=inner),
+                         models.test)
     target = with_tree_sampling(models.target, **models.sampling)
     return make_step(target, K, partial(staged_tree, inner=inner, width=width), verify_tree)
 

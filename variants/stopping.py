@@ -168,7 +168,7 @@ def build(models: Models) -> Step:
     def step(x, n_left, rng):
         buckets = []  # the guess appends the buckets of this round's rows
         guess = partial(make_guesses, buckets=buckets)
-        result = speculative_step(x, n_left, rng, target, most, guess)
+        result = speculative_step(x, n_left, rng, target, most, guess, models.test)
         history.count(result, buckets)
         return result
 

@@ -21,13 +21,22 @@ the text is exact.
 """
 
 from collections import defaultdict
-from functools import cache, partial
+from functools import partial
 from typing import Annotated
 
 from lib.memory import read_memory
 from sampling import one_hot_rows
-from speculative import Step, speculative_step, verify
-from variants.registry import Decoder, Flag, Models, entry_of, number, whole
+from speculative import Step, speculative_step
+from variants.registry import (
+    Decoder,
+    Flag,
+    Models,
+    exact_decoder,
+    inner_decoder,
+    number,
+    of_inner,
+    whole,
+)
 
 
 class Counts:
@@ -109,54 +118,33 @@ def best_guess(x, all_counts, k, factor=2.0, min_prob=0.1):
     return max(candidates, key=lambda candidate: candidate[1])
 
 
-def copied(x, k, rng, guesses, n_vocab):
-    """Return up to k of the copied guesses, and one-hot rows."""
-    guesses = guesses[:k]  # cut only now, because the score counts all of them
-    return guesses, one_hot_rows(guesses, n_vocab)
+def copy_step(x, n_left, rng, target, own, remembered, cap, sure, n_vocab, other_step=None,
+              reads_states=False):
+    """Run a round of copied guesses if their score is at least `sure`, else `other_step`.
 
-
-@cache
-def entry_with_flags(text):
-    """Return the entry and the given flags of words such as "eagle --widths 2,1".
-
-    ValueError unless they make a decoder that is exact at every temperature.
+    `own` counts the text itself, `remembered` finished texts. `reads_states` says whether the
+    other decoder has heads.
     """
-    name, *words = text.split() or [""]
-    entry = entry_of(name)
-    flags = {word.removeprefix("--"): value for word, value in zip(words[::2], words[1::2])}
-    if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
-        raise ValueError(f"need a decoder and its flags, such as 'eagle --widths 2,1', got "
-                         f"{text!r}")
-    if entry.greedy or not entry.exact(entry.settings(flags)):
-        raise ValueError(f"need a decoder that is exact at every temperature, got {text!r}")
-    return entry, flags
+    # Heads need the states of the whole prompt, which only their own first round asks for.
+    is_first = reads_states and not own.text
+    own.follow(x)
+    guesses, score = best_guess(x, [own, remembered], cap)
+    # No guess is drawn before this choice, so the choice does not bias the text.
+    if other_step and (score < sure or is_first):
+        return other_step(x, n_left, rng)
+
+    def copied(x, k, rng):
+        copies = guesses[:k]  # cut only now, because the score counts all of them
+        return copies, one_hot_rows(copies, n_vocab)
+
+    return speculative_step(x, n_left, rng, target, cap, copied)
 
 
-def otherwise_flag(text):
-    """Read the flag --otherwise; return the text itself."""
-    entry_with_flags(text)
-    return text
-
-
-def other(settings):
-    """Return the entry and the settings of the other decoder; (None, {}) if there is none."""
-    if settings["sure"] == 0:  # every round is copied
-        return None, {}
-    entry, flags = entry_with_flags(settings["otherwise"])
-    K = {} if settings["K"] is None else {"K": settings["K"]}
-    return entry, entry.settings(K | flags)
-
-
-def other_needs(settings):
-    """Return what the other decoder needs."""
-    entry, flags = other(settings)
-    return entry.needs(flags) if entry else set()
-
-
-def other_draft_maker(settings):
-    """Return how the other decoder makes its draft, or None."""
-    entry, flags = other(settings)
-    return entry.draft_maker(flags) if entry else None
+def inner(settings):
+    """Return the entry and the settings of --otherwise; None if every round is copied."""
+    if settings["sure"] == 0:
+        return None
+    return inner_decoder(settings["otherwise"], settings["K"])
 
 
 def build(models: Models,
@@ -168,7 +156,7 @@ def build(models: Models,
           sure: Annotated[float, Flag(number, "copy if at least this many guesses are "
               "expected to be correct, otherwise run --otherwise; 0 always copies, and is used "
               "for a target other than the bundled one without a draft")] = 3.0,
-          otherwise: Annotated[str, Flag(otherwise_flag, "the decoder that guesses if nothing "
+          otherwise: Annotated[str, Flag(exact_decoder, "the decoder that guesses if nothing "
               "is copied, with its flags: 'eagle --widths 2,1' or quantized")] = "speculative",
           memory: Annotated[str, Flag(str, "also copy from the finished texts in this file, "
               "and add the new text to it")] = "") -> Step:
@@ -179,30 +167,20 @@ def build(models: Models,
         raise ValueError("--K does not apply with --sure 0, where no other decoder guesses: "
                          "leave it out, or give --otherwise or --draft and a --sure above 0")
     n_vocab = models.target.n_vocab
-    target = models.target_rows
-    own = Counts(depth)
-    remembered = Counts(depth, read_memory(memory, n_vocab) if memory else ())
-    entry, flags = other(dict(K=K, sure=sure, otherwise=otherwise))
-    other_step = entry and entry.build(models, **flags)
-    reads_states = entry and "heads" in entry.needs(flags)
-
-    def step(x, n_left, rng):
-        # Heads need the states of the whole prompt, which only their own first round asks for.
-        is_first = reads_states and not own.text
-        own.follow(x)
-        guesses, score = best_guess(x, [own, remembered], cap)
-        # No guess is drawn before this choice, so the choice does not bias the text.
-        if other_step and (score < sure or is_first):
-            return other_step(x, n_left, rng)
-        guess = partial(copied, guesses=guesses, n_vocab=n_vocab)
-        return speculative_step(x, n_left, rng, target, cap, guess)
-
-    return step
+    texts = read_memory(memory, n_vocab) if memory else ()
+    step = partial(copy_step, target=models.target_rows, own=Counts(depth),
+                   remembered=Counts(depth, texts), cap=cap, sure=sure, n_vocab=n_vocab)
+    if sure == 0:
+        return step
+    entry, settings = inner_decoder(otherwise, K)
+    return partial(step, other_step=entry.build(models, **settings),
+                   reads_states="heads" in entry.needs(settings))
 
 
 DECODER = Decoder(
     "suffix", "Oliaro et al. (2024)", "https://arxiv.org/abs/2411.04975",
     idea="copies what most often followed the last words; any other decoder guesses otherwise",
     family="no draft model",
-    guess=copied, test=verify, build=build, needs=other_needs, draft_maker=other_draft_maker,
-    without_draft={"sure": 0.0})
+    # A round of the other decoder has its own guess and test, so the step is shown as both.
+    guess=copy_step, test=copy_step, build=build, without_draft={"sure": 0.0},
+    **of_inner(inner))

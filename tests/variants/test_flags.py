@@ -38,6 +38,35 @@ def models(sampling, folder=None, costs=None):
     return Models(Logits(DRAFT), Logits(TARGET), sampling, folder, costs)
 
 
+# ---- a decoder inside a decoder
+
+@pytest.mark.parametrize("name, flag", [("suffix", "otherwise"), ("block", "guesser")])
+@pytest.mark.parametrize("text, message", [
+    ("", "need one of the decoders"), ("nothing", "need one of the decoders"),
+    ("eagle --widths", "need a decoder with its flags"), ("eagle widths 2", "with its flags"),
+    ("eagle --total x", "--total: need a whole number"),
+    ("blockwise", "exact at every temperature, got 'blockwise'"),
+    ("lenient --lenience 0.5", "exact at every temperature")])
+def test_an_inner_decoder_is_named_with_flags_and_exact(name, flag, text, message, folder):
+    with pytest.raises(ValueError, match=f"--{flag}: .*{message}"):
+        build(name, models(WARM, folder), {flag: text})
+
+
+@pytest.mark.parametrize("text", ["match", "tree", "eagle --widths 2,1", "suffix"])
+def test_block_tests_chains_alone(text):
+    with pytest.raises(ValueError, match="need a decoder that tests a chain"):
+        build("block", models(WARM), {"guesser": text})
+
+
+def test_the_flags_of_an_inner_decoder_reach_it_and_K_is_its_K(folder):
+    for flags, n in (({"K": 3}, 3), ({"K": 3, "guesser": "eagle --K 1"}, 1),
+                     ({"guesser": "eagle --K 2"}, 2)):
+        assert len(first_round("block", flags, WARM, [0, 1], folder).guesses) == n
+    got = first_round("suffix", {"sure": 99.0, "otherwise": "eagle --widths 2,1"}, WARM, [0, 1],
+                      folder)
+    assert got.guesses.parents == [-1, -1, 0, 1]
+
+
 # ---- flags that could be taken for each other, and thresholds
 
 def first_round(name, flags, sampling, x, folder=None, u=0.5):
