@@ -20,7 +20,7 @@ import json
 import tempfile
 import time
 from collections import defaultdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -54,8 +54,9 @@ from variants.shared.tree_gpt2 import tree_model
 
 PROMPTS = Path(__file__).with_name("real_prompts.jsonl")
 ROWS = ["quantized --K 4", "quantized --K auto", "block --K 4", "lookup", "suffix --sure 0",
-        "suffix --K 4 --sure 2", "eagle --K 3", "eagle --widths 3,1,1",
-        "eagle --widths dynamic --K 4", "lenient --K 8"]
+        "suffix --sure 2 --otherwise 'quantized --K 4'", "eagle --K 3", "eagle --widths 3,1,1",
+        "eagle --widths dynamic --K 4", "suffix --sure 2 --otherwise 'eagle --widths 3,1,1'",
+        "lenient --K 8"]
 SHARES = ("draft", "target")  # of the time
 N_CTX = 1024  # of llama.cpp's servers
 
@@ -136,16 +137,23 @@ def ours(target, stop):
     return write
 
 
-def transformers_engine(target, stop, **settings):
-    """Return transformers' generate on the weights of the package's file, as floats."""
-    package("torch", "transformers needs", "peers.txt").set_num_threads(n_threads(target))
+@cache
+def peer_model():
+    """Return transformers' model of the package's file, in float32."""
+    torch = package("torch", "transformers needs", "peers.txt")
     transformers = package("transformers", "this row needs", "peers.txt")
     package("accelerate", "to read a GGUF file transformers needs", "peers.txt")
+    path = gguf_path(SMOLLM2)
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32)
+
+
+def transformers_engine(target, stop, **settings):
+    """Return transformers' generate."""
+    peer = peer_model()
     import torch
 
-    path = gguf_path(SMOLLM2)
-    peer = transformers.AutoModelForCausalLM.from_pretrained(
-        path.parent, gguf_file=path.name, dtype=torch.float32)
+    torch.set_num_threads(n_threads(target))
     ends = []  # of passes
     peer.register_forward_hook(lambda *args: ends.append(time.perf_counter()))
 
