@@ -45,15 +45,18 @@ def linear(x, w, b=None):  # [n_new, n_in], [n_in, n_out], [n_out] -> [n_new, n_
 def attention(q, k, v, mask):  # -> [n_head, n_new, d_head]
     """Apply scaled dot-product attention. Vaswani et al. (2017) Eq. 1.
 
-    q is [n_head, n_new, d_head]; k and v are [n_kv, n_seq, d_head]; mask is [n_new, n_seq].
+    q is [n_head, n_new, d_head]; k and v are [n_kv, n_seq, d_head]; mask is [n_new, n_seq]
+    or None.
     """
     n_head, n_new, d_head = q.shape
     # A group of n_head / n_kv heads of q shares one head of k, which multiplies the rows of the
     # whole group at once.
     rows = q.reshape(len(k), -1, d_head)  # [n_kv, group * n_new, d_head]
-    scores = rows @ k.mT / math.sqrt(d_head)  # [n_kv, group * n_new, n_seq]
-    scores_of_heads = scores.reshape(n_head, n_new, -1)  # a view of the same numbers
-    scores_of_heads += mask
+    scores = rows @ k.mT  # [n_kv, group * n_new, n_seq]
+    scores /= math.sqrt(d_head)
+    if mask is not None:
+        scores_of_heads = scores.reshape(n_head, n_new, -1)  # a view of the same numbers
+        scores_of_heads += mask
     return (softmax(scores) @ v).reshape(q.shape)
 
 
@@ -98,8 +101,13 @@ def mask_of(visible, like):  # [n_new, n_seq] of bool -> [n_new, n_seq]
     return np.asarray(mask, like.dtype, like=like)
 
 
-def causal_mask(n_past, n_seq, like):  # -> [n_new, n_seq]
-    """Return the mask in which a new token sees itself and all tokens before it."""
+def causal_mask(n_past, n_seq, like):  # -> [n_new, n_seq] or None
+    """Return the mask in which a new token sees itself and all tokens before it.
+
+    A single token sees all tokens, so it has no mask.
+    """
+    if n_seq - n_past == 1:
+        return None
     rows = np.arange(n_past, n_seq, like=like)
     columns = np.arange(n_seq, like=like)
     return mask_of(columns <= rows[:, None], like)

@@ -36,8 +36,9 @@ def rms_norm(x, g, eps):  # [.., n] -> [.., n]
 
 def ffn(x, c_fc, c_proj):  # [n_new, n_embd] -> [n_new, n_embd]
     """Apply the feed-forward network; c_fc returns the gate and what the gate multiplies."""
-    gate, inner = np.split(linear(x, **c_fc), 2, axis=-1)
-    return linear(silu(gate) * inner, **c_proj)
+    x = linear(x, **c_fc)
+    n = x.shape[-1] // 2
+    return linear(silu(x[:, :n]) * x[:, n:], **c_proj)
 
 
 def frequencies(d_head, theta, scaling=None, divisors=1):  # -> [d_head / 2]
@@ -59,10 +60,10 @@ def rotations_of(positions, w, dtype):  # [n_new], [d_head / 2] -> [n_new, d_hea
     return np.exp(1j * angles).astype(np.result_type(dtype, np.complex64))
 
 
-def rotate(x, rotations):  # [n_new, n, d_head], [n_new, d_head / 2] -> [n_new, n, d_head]
-    """Turn each pair of neighbouring numbers, as one complex number, by its angle."""
+def rotate(x, rotations):  # [n_new, n, d_head], [n_new, d_head / 2]
+    """Turn each pair of neighbouring numbers, as one complex number, by its angle: in place."""
     pairs = x.view(rotations.dtype)  # [n_new, n, d_head / 2]
-    return (pairs * rotations[:, None]).view(x.dtype)
+    pairs *= rotations[:, None]
 
 
 def mha(x, c_attn, c_proj, n_head, rotations, attend, q_norm=None, k_norm=None, turns=True):
@@ -70,13 +71,14 @@ def mha(x, c_attn, c_proj, n_head, rotations, attend, q_norm=None, k_norm=None, 
     n_new, d_head = len(x), 2 * rotations.shape[-1]
     qkv = linear(x, **c_attn).reshape(n_new, -1, d_head)  # [n_new, n_head + 2 n_kv, d_head]
     n_kv = (qkv.shape[1] - n_head) // 2
-    q, k, v = np.split(qkv, [n_head, n_head + n_kv], axis=1)
+    q, k = qkv[:, :n_head], qkv[:, n_head:-n_kv]  # views, as all slices
     if q_norm:  # Qwen3
-        q, k = rms_norm(q, **q_norm), rms_norm(k, **k_norm)
+        q[:] = rms_norm(q, **q_norm)
+        k[:] = rms_norm(k, **k_norm)
     if turns:  # all blocks, but for some of SmolLM3
-        q, k = rotate(q, rotations), rotate(k, rotations)
-    heads = attend(q.transpose(1, 0, 2), k.transpose(1, 0, 2), v.transpose(1, 0, 2))
-    x = heads.transpose(1, 0, 2).reshape(n_new, -1)  # the heads side by side
+        rotate(qkv[:, :-n_kv], rotations)
+    q, k, v = q.swapaxes(0, 1), k.swapaxes(0, 1), qkv[:, -n_kv:].swapaxes(0, 1)
+    x = attend(q, k, v).swapaxes(0, 1).reshape(n_new, -1)  # the heads side by side
     return linear(x, **c_proj)
 
 

@@ -29,6 +29,7 @@ from lib.checkpoints.files import read_json
 from lib.checkpoints.vocabulary import read_ends, read_vocabulary
 from lib.checkpoints.weights import cut_params
 from llama import Llama
+from variants.quantized import int8_copy
 
 MODELS_DIR = Path(__file__).parent / "models"
 
@@ -93,11 +94,16 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
                cut_vocab=False):
     """Return (tokenizer, model): an Encoder and a GPT2, ChatTokens and a Llama, or a wrapper.
 
-    For the arguments see `load_encoder_hparams_and_params`. A model of transformers can also
-    have dtype "bfloat16" or "auto", and its logits that belong to no token are always cut off.
+    For the arguments see `load_encoder_hparams_and_params`. With dtype "int8" the model is the
+    rounded copy of the float32 model, which is a different distribution. A model of
+    transformers can also have dtype "bfloat16" or "auto", and its logits that belong to no
+    token are always cut off.
     """
     folder = find_folder(model_size, models_dir)
     if runs_in_transformers(folder, backend):
+        if dtype == "int8":
+            raise ValueError(f"--dtype int8 needs a model of this project, and transformers "
+                             f"runs {folder}: choose a different --dtype")
         # PyTorch is imported for such models only.
         from wrappers import transformers_model, transformers_tokenizer
 
@@ -109,7 +115,10 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
         return tokenizer, other_model
     if dtype in ("auto", "bfloat16"):
         raise ValueError(f"--dtype {dtype} needs --backend transformers: the weights of "
-                         f"{folder} are read as float32 or float64")
+                         f"{folder} are read as float32 or float64, or rounded to int8")
+    if dtype == "int8":
+        tokenizer, model = load_model(model_size, models_dir, np.float32, backend, cut_vocab)
+        return tokenizer, int8_copy(model)
     if folder.is_file() or huggingface.folder_model_type(folder) not in (None, "gpt2"):
         return load_chat_model(folder, dtype, backend)
     encoder, hparams, params = load_encoder_hparams_and_params(model_size, models_dir, dtype,

@@ -20,7 +20,7 @@ import json
 import tempfile
 import time
 from collections import defaultdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +47,7 @@ from measure.race import (
     write_text,
 )
 from run.task import text_and_ids
+from sampling import with_sampling
 from utils import MODELS_DIR, load_model
 from variants import DECODERS
 from variants.quantized import int8_copy
@@ -54,8 +55,9 @@ from variants.shared.tree_gpt2 import tree_model
 
 PROMPTS = Path(__file__).with_name("real_prompts.jsonl")
 ROWS = ["quantized --K 4", "quantized --K auto", "block --K 4", "lookup", "suffix --sure 0",
-        "suffix --K 4 --sure 2", "eagle --K 3", "eagle --widths 3,1,1",
-        "eagle --widths dynamic --K 4", "lenient --K 8"]
+        "suffix --sure 2 --otherwise 'quantized --K 4'", "eagle --K 3", "eagle --widths 3,1,1",
+        "eagle --widths dynamic --K 4", "suffix --sure 2 --otherwise 'eagle --widths 3,1,1'",
+        "lenient --K 8"]
 SHARES = ("draft", "target")  # of the time
 N_CTX = 1024  # of llama.cpp's servers
 
@@ -136,16 +138,23 @@ def ours(target, stop):
     return write
 
 
-def transformers_engine(target, stop, **settings):
-    """Return transformers' generate on the weights of the package's file, as floats."""
-    package("torch", "transformers needs", "peers.txt").set_num_threads(n_threads(target))
+@cache
+def peer_model():
+    """Return transformers' model of the package's file, in float32."""
+    torch = package("torch", "transformers needs", "peers.txt")
     transformers = package("transformers", "this row needs", "peers.txt")
     package("accelerate", "to read a GGUF file transformers needs", "peers.txt")
+    path = gguf_path(SMOLLM2)
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32)
+
+
+def transformers_engine(target, stop, **settings):
+    """Return transformers' generate."""
+    peer = peer_model()
     import torch
 
-    path = gguf_path(SMOLLM2)
-    peer = transformers.AutoModelForCausalLM.from_pretrained(
-        path.parent, gguf_file=path.name, dtype=torch.float32)
+    torch.set_num_threads(n_threads(target))
     ends = []  # of passes
     peer.register_forward_hook(lambda *args: ends.append(time.perf_counter()))
 
@@ -236,7 +245,24 @@ def engine_figures(models, prompts, stop, args):
         rows[name] = {"tokens_per_s": over_prompts(of_prompts),
                       "speedup": over_prompts(np.array(of_prompts) / plain),
                       "same": f"{n_same} of {len(prompts)}"}
-    return {"rows": rows, "skipped": skipped}
+    xs = [x for _, x in prompts]
+    return {"rows": rows, "skipped": skipped,
+            "rounding": rounding(models, [x + ids for x, ids in zip(xs, texts["plain"])], xs)}
+
+
+def rounding(models, texts, xs):
+    """Return how far the copy's distributions are from the target's, at temperature 1.
+
+    "divergence" is the mean KL divergence of a position after the prompts `xs`, "best" the
+    share of positions with the same most probable token.
+    """
+    divergences, same = [], []
+    for text, x in zip(texts, xs):
+        q, p = (with_sampling(model, temperature=1)(text, len(text) - len(x) + 1)
+                for model in models)
+        divergences += (p * np.log(p / q)).sum(axis=-1).tolist()
+        same += (p.argmax(axis=-1) == q.argmax(axis=-1)).tolist()
+    return {"divergence": float(np.mean(divergences)), "best": float(np.mean(same))}
 
 
 # ---- the table
@@ -270,6 +296,9 @@ def engine_table(part):
     yield markdown_table(["program", "tokens/s (range)", "speed-up (range)", "same"],
                          [[name, ranged(row["tokens_per_s"], "{:.0f}"), ranged(row["speedup"]),
                            row["same"]] for name, row in part["rows"].items()])
+    yield (f"The int8 copy's distribution: mean KL divergence "
+           f"{part['rounding']['divergence']:.4f}, the same most probable token at "
+           f"{part['rounding']['best']:.1%} of the positions.")
     yield from not_measured(part)
 
 

@@ -138,6 +138,9 @@ def note_lines(numbers: dict, args: Namespace) -> list[str]:
     elif not numbers["exact"]:
         lines.append("This method is not exact: its text does not follow the target's "
                      "distribution.")
+    if args.dtype == "int8":
+        lines.append("The target is the model rounded to int8, which has a different "
+                     "distribution; \"exact\" is relative to that.")
     if numbers["draft_in_int8"] is False:
         lines.append("The int8 copy is stored as floats here, so it is no faster than the "
                      "target: only Numba's product reads int8.")

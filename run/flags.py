@@ -91,8 +91,10 @@ MODELS: Flags = {
         default="tales-large", metavar="SIZE", help="as --draft_model_size (short: --target)"),
     **LOADING,
     "dtype": dict(
-        choices=("float32", "float64", "bfloat16", "auto"), default="float32", metavar="NAME",
-        help="float32 or float64; in transformers also bfloat16 or auto")}
+        choices=("float32", "float64", "int8", "bfloat16", "auto"), default="float32",
+        metavar="NAME",
+        help="float32, float64, or int8, which rounds the matrices and so changes the "
+        "distribution; in transformers also bfloat16 or auto")}
 SAMPLING: Flags = {  # the settings of sampling.warp
     "temperature": dict(
         type=number, default=0.0, metavar="T",
@@ -152,6 +154,10 @@ REFUSED: list[tuple[Callable, str]] = [
     (lambda args: args.logprobs and args.entry.exact(args.settings) is False,
      "--logprobs does not apply to --decoder {entry.name} with these flags, which are not "
      "exact: its rows are not the target's"),
+    (lambda args: args.dtype == "int8" and ("heads" in args.needs
+                                            or args.entry.draft_maker(args.settings)),
+     "--dtype int8 does not apply to --decoder {entry.name} with these flags, which needs the "
+     "target's weights as floats"),
     (lambda args: args.costs and "costs" not in args.needs,
      "--costs does not apply to --decoder {entry.name} with these flags (only to stopping, "
      "--K auto and --widths auto)"),

@@ -71,16 +71,12 @@ def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_
     x = np.ascontiguousarray(x)
     y = np.empty((len(x), len(w)), x.dtype)
     is_int8 = scale is not None
-    compile_product = product_compiler()
-    # (the compiled product for the number of rows, the rows, where their outputs go) per group
-    groups_of_rows = []
-    for start, end in row_groups(len(x)):
-        multiply = compile_product(end - start, x.dtype, is_int8)  # compiled once per process
-        groups_of_rows.append((multiply, x[start:end], y[start:end]))  # views: no row is copied
+    groups = compiled_groups(len(x), x.dtype, is_int8)
 
     def compute_outputs(first, last):
-        for multiply, rows, out in groups_of_rows:
-            multiply(rows, w, scale, out, first, last)
+        for start, end, multiply in groups:
+            # views: no row is copied
+            multiply(x[start:end], w, scale, y[start:end], first, last)
 
     # Four int8 weights take as long as one float and count as one.
     size = w.size // 4 if is_int8 else w.size
@@ -88,7 +84,14 @@ def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_
     return y
 
 
-@functools.cache
+@functools.cache  # looked up 120 times in a pass
+def compiled_groups(n_rows, dtype, is_int8):
+    """Return (start, end, the compiled product) of each group of rows."""
+    compile_product = product_compiler()
+    return [(start, end, compile_product(end - start, dtype, is_int8))
+            for start, end in row_groups(n_rows)]
+
+
 def row_groups(n_rows):
     """Return the (start, end) of each group of rows; the groups' sizes differ by at most 1.
 

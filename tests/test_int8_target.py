@@ -1,0 +1,43 @@
+"""--dtype int8: the target is its own rounded copy, which every decoder leaves as it is."""
+
+import pytest
+
+import main
+from tests.commands import json_of_run, refusal, run_main
+from utils import load_model
+from variants.quantized import int8_copy
+
+IDS = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+def test_a_target_in_int8_is_the_rounded_copy_of_the_floats():
+    _, target = load_model("tales-large")
+    _, rounded = load_model("tales-large", dtype="int8")
+    assert (rounded(IDS, 5) == int8_copy(target)(IDS, 5)).all()
+    assert (rounded(IDS, 5) != target(IDS, 5)).any()
+
+
+def test_decoders_write_the_text_of_the_target_in_int8_and_the_report_says_so():
+    flags = ("--dtype", "int8", "--n_tokens_to_generate", 24)
+    texts = set()
+    for decoder in ("speculative", "lookup", "skip"):
+        got = json_of_run(*flags, "--decoder", decoder)
+        assert got["identical"] and got["settings"]["dtype"] == "int8"
+        texts.add(got["autoregressive"]["text"])
+    assert len(texts) == 1
+    sentence = "The target is the model rounded to int8, which has a different distribution"
+    for dtype in ("int8", "float32"):
+        status, out, _ = run_main("--dtype", dtype, "--n_tokens_to_generate", 4)
+        assert status == 0 and (sentence in out) == (dtype == "int8")
+
+
+@pytest.mark.parametrize("flags", [
+    ("quantized",), ("eagle",), ("suffix", "--otherwise", "quantized")])
+def test_a_decoder_that_reads_the_weights_as_floats_is_refused(flags):
+    why = refusal(main.main, "--dtype", "int8", "--decoder", *flags)
+    assert f"--dtype int8 does not apply to --decoder {flags[0]} with these flags" in why
+
+
+def test_transformers_does_not_round_to_int8():
+    with pytest.raises(ValueError, match="--dtype int8 needs a model of this project"):
+        load_model("tales-large", dtype="int8", backend="transformers")
