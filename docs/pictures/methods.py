@@ -2,7 +2,7 @@
 
 from docs.pictures.figures import LETTERS
 from docs.pictures.palette import SERIES, colour
-from docs.readme import raced
+from docs.readme import raced_rows
 from variants import DECODERS
 from variants.registry import FAMILIES
 
@@ -15,12 +15,12 @@ def draw(figure):
     for family in ("", *FAMILIES):
         ink = colour(COLOURS.get(family, "ink"))
         methods = [name for name, entry in DECODERS.items()
-                   if entry.family == family and name in raced(0)]
+                   if entry.family == family and name in raced_rows(0)]
         labels += [(family, ink)] * (family != "") + [(name, ink) for name in methods]
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     panels[0].set_zorder(1)  # the names of families reach over the other panel
     for temperature, axes in enumerate(panels):
-        rows = raced(temperature)
+        rows = raced_rows(temperature)
         for y, (name, ink) in enumerate(labels):
             if name in rows:
                 row, (median, slowest, fastest) = rows[name]
