@@ -1,8 +1,8 @@
 """Speculative sampling: the algorithm of both papers, in one notation.
 
 A small model, the draft, guesses a few tokens; the large model, the target, scores all of them
-in one pass; a test accepts as many as it can without changing the distribution of the text
-(Theorem 1, docs/proof.md). One round:
+in one pass; an acceptance rule keeps as many as it can without changing the distribution of the
+text (Theorem 1, docs/proof.md). One round:
 
                       Chen et al. (2023) Alg. 2              Leviathan et al. (2023) Alg. 1
     [1] guess         "Sample draft auto-regressively"       "Sample gamma guesses from M_q"
@@ -26,8 +26,8 @@ The papers use p and q with opposite meanings, so the code names the role:
 
 A model is a callable `model(ids, n_last) -> [n_last, n_vocab]` of probabilities. The last row
 is the distribution of the token after `ids`, the row before it is for the token after
-`ids[:-1]`, and so on. A speculative decoder is a guess and a test, the two arguments of
-`speculative_step`.
+`ids[:-1]`, and so on. A speculative decoder is a guess and an acceptance rule (`test`), the two
+arguments of `speculative_step`.
 """
 
 import operator
@@ -50,7 +50,7 @@ class Round(NamedTuple):
     guesses: Guesses  # all k guesses, the rejected ones too
     p_draft: Rows  # k rows; guess t was sampled from row t
     p_target: Rows  # [k + 1, n_vocab]; row t is the target's distribution at guess t's position
-    n_accepted: int  # guesses that the test accepted; after `generate`, those in the text
+    n_accepted: int  # guesses that the rule accepted; after `generate`, those in the text
 
     @property
     def n_tested(self):
@@ -69,7 +69,7 @@ Stop = Collection[int] | Callable[[list[int]], bool]
 
 
 def guess(x, k, rng, draft: Model, draw=sample):
-    """Sample k tokens from the draft one by one; keep their distributions for the test."""
+    """Sample k tokens from the draft one by one; keep their distributions for the rule."""
     guesses, p_draft = [], []
     for _ in range(k):
         p_draft.append(draft(x + guesses, 1)[-1])
@@ -99,7 +99,7 @@ def speculative_step(x, n_left, rng, target: Model, K, make_guesses: Guess,
     """Run one round of any decoder.
 
     `make_guesses(x, k, rng)` returns up to k guesses and the distributions they were sampled
-    from. The round is lossless if `test` is lossless for guesses drawn from these
+    from. The round is exact if `test` is exact for guesses drawn from these
     distributions. `test` returns the guesses that it accepts and one more token, so n_left - 1
     guesses are enough.
     """
@@ -110,7 +110,7 @@ def speculative_step(x, n_left, rng, target: Model, K, make_guesses: Guess,
 
 
 def make_step(target: Model, K, make_guesses: Guess, test: Test = verify) -> Step:
-    """Return the step `(x, n_left, rng) -> Round` of a decoder: a guess and a test."""
+    """Return the step `(x, n_left, rng) -> Round` of a decoder: a guess and a rule."""
     def step(x, n_left, rng):
         return speculative_step(x, n_left, rng, target, K, make_guesses, test)
 
@@ -118,7 +118,7 @@ def make_step(target: Model, K, make_guesses: Guess, test: Test = verify) -> Ste
 
 
 def draft_and_verify(draft: Model, target: Model, K, test: Test = verify) -> Step:
-    """Return the step of both papers, or the same step with a different test."""
+    """Return the step of both papers, or the same step with a different rule."""
     return make_step(target, K, partial(guess, draft=draft), test)
 
 

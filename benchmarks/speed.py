@@ -40,7 +40,7 @@ ALPHAS = (0.6, 0.7, 0.8, 0.9)
 ROWS = {"numba": (1, 2, 3, 4, 5, 6, 7, 8, 9, 16), "cupy": (1, 2, 3, 4, 5, 6, 8, 9, 16, 32, 64)}
 CONTEXTS = (64, 512, 1000)
 RUNS = 3  # of every text; --repeats is for passes
-DRAFT_STEPS = 4  # draft steps in a row
+DRAFT_STEPS = 4  # draft passes in a row
 BLOCK = {"numba": 2**29, "cupy": 2**31}  # bytes that are read to measure the bandwidth
 LABELS = {"speedup": "speed-up", "speedup_with_prompt": "speed-up with the prompt",
           "predicted": "predicted", "acceptance": "acceptance",
@@ -55,7 +55,7 @@ def pass_times(args, encoder, draft, target):
     rate = BLOCK[args.backend] / block_s  # bytes per second
     # A pass that reads all weights from memory takes at least this long.
     floor_s = pass_bytes(sizes(target)) / rate
-    # Several draft steps are timed together, because a round makes them in a row, too.
+    # Several draft passes are timed together, because a round makes them in a row, too.
     step = rows_actions(draft, (1,))[1]  # a pass over one row
     actions = {"draft": lambda: [step() for _ in range(DRAFT_STEPS)]}
     # On the processor the target's passes are timed with both kinds of products.
@@ -145,7 +145,7 @@ def pass_paragraphs(part):
     """Yield a sentence and the two tables of `pass_times`."""
     yield (f"{part['bandwidth_GB_per_s']:.1f} GB/s, so a floor of {part['floor_ms']:.2f} ms "
            f"per token; one row from cold caches takes {part['row_over_floor']:.2f} times the "
-           f"floor. A draft step takes {ranged(part['draft_ms'])} ms.")
+           f"floor. A draft pass takes {ranged(part['draft_ms'])} ms.")
     heads = ["rows in one pass", "ms (quartiles)", "relative"]
     rows = time_rows(part["rows_ms"])
     if part["numpy_rows_ms"]:  # empty on a GPU

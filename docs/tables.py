@@ -109,7 +109,7 @@ def pass_costs():
         passes = stored(f"speed-{size}")["passes"]
         one_row = passes["rows_ms"]["1"]["median"]  # keys of JSON are strings
         return {"floor, ms": passes["floor_ms"], "one row, ms": one_row,
-                "a draft step, in rows": passes["draft_ms"]["median"] / one_row}
+                "a draft pass, in rows": passes["draft_ms"]["median"] / one_row}
 
     return {size: costs_of(size) for size in ("pair", "124M", "1558M")}
 

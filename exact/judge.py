@@ -1,4 +1,4 @@
-"""Check whether your test of guesses is exact, by enumerating the distribution of its texts.
+"""Check whether your acceptance rule is exact, by enumerating the distribution of its texts.
 
     python -m exact.judge FILE.py
     python -m exact.judge FILE.py --temperature 0    for greedy decoding
@@ -303,7 +303,7 @@ def difference_lines(found: Found, tolerance: float) -> Iterator[str]:
     worst = max(got, key=lambda text: got[text] - wanted[text])
     # its alternatives have the same tokens before the last token
     alternatives = [(*worst[:-1], token) for token in range(toys.N_VOCAB)]
-    yield f"toy {found.toy}, K = {found.K}: distance {found.distance:.2g}"
+    yield f"toy {found.toy}, K = {found.K}: total variation {found.distance:.2g}"
     yield f"  prompt {list(X)}, then          yours    target"
     for text in alternatives:
         mark = f"   <- too high by {got[text] - wanted[text]:.2g}" if text == worst else ""
@@ -398,7 +398,7 @@ def print_findings(judged: Judged, tolerance: float, with_all: bool,
                 return
         elif found.K == 3 and all(is_right(one, tolerance) for one in findings[-3:]):
             largest = max(one.distance for one in findings[-3:])
-            size = "exact" if largest <= ROUNDING else f"distance {largest:.0e}"
+            size = "exact" if largest <= ROUNDING else f"total variation {largest:.0e}"
             print(f"toy {found.toy}: {size} for K = 1, 2 and 3, {len(found.texts)} texts",
                   flush=True)
 
@@ -490,13 +490,13 @@ def main(argv: list[str] | None = None) -> int:
                         help="0: the target's rows are one-hot, as in greedy decoding "
                              "(default: 1)")
     parser.add_argument("--tolerance", type=partial(positive, limit=1), default=ROUNDING,
-                        help="call a verifier exact up to this distance (default: %(default)g; "
-                             f"float32 needs {FLOAT32:g})")
+                        help="call a rule exact up to this total variation (default: "
+                             f"%(default)g; float32 needs {FLOAT32:g})")
     parser.add_argument("--rows", action="store_true", dest="with_rows",
-                        help="also show the tokens per round of verify on recorded rows")
+                        help="also show the tokens per round of verify on recorded rounds")
     parser.add_argument("--all", action="store_true", dest="with_all",
-                        help="continue after the first wrong toy; show the distances on all "
-                        "toys")
+                        help="continue after the first wrong toy; show the total variation on "
+                        "every toy")
     parser.add_argument("--seconds", type=positive, default=SECONDS,
                         help="time limit in seconds (default: %(default)g)")
     flags = vars(parser.parse_args(argv))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT. Copyright (c) 2026 The authors of this repository.
 # exact/oracle.py of speculative-decoding-numpy 1.0
-"""Check whether a verifier of speculative decoding is lossless.
+"""Check whether an acceptance rule of speculative decoding is exact.
 
 This file needs only NumPy and can be copied.
 
@@ -1205,7 +1205,7 @@ def parser_of_words():
     parser.add_argument("--padding", action="store_true",
                         help="give some rounds fewer guesses, then -1 and rows of zeros")
     parser.add_argument("--sampling", action="store_true",
-                        help="give no uniforms: the verifier draws its own numbers")
+                        help="give no uniforms: the rule draws its own numbers")
     program = parser.add_argument_group("for a program", "--command must be the last flag")
     program.add_argument("--seconds", type=float,
                          help=f"time limit for the start and {LINES} lines "

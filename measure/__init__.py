@@ -2,7 +2,7 @@
 
 passes     the passes of one run, timed, and what its rounds accepted
 clock      functions timed in turns
-costs      the times of a draft step and of target passes
+costs      the times of a draft pass and of target passes
 race       decoders raced on the same texts, and the formula's prediction
 positions  acceptance by position in the round, and speed-ups, with intervals
 answer     whether speculation pays: the rule, and the answer in words

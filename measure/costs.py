@@ -1,4 +1,4 @@
-"""Measure the times of a draft step and of target passes, which choose K or a tree.
+"""Measure the times of a draft pass and of target passes, which choose K or a tree.
 
 A pass may cost less than a pass over fewer rows: PyTorch's products of two to four rows are
 slower than its products of five. So no measured time is corrected by another. Times are
@@ -23,7 +23,7 @@ SPREAD = 0.15
 
 def measure_costs(draft: Model, target: Model, ids: Sequence[int], n_rows: int = N_ROWS,
                   clock: Callable[[], float] = time.perf_counter) -> Costs:
-    """Return the Costs in seconds: of a draft step and of target passes over 1 .. n_rows rows.
+    """Return the Costs in seconds: of a draft pass and of target passes over 1 .. n_rows rows.
 
     There are LEAST turns, or fewer if passes are slow, but at least one.
     """
@@ -33,7 +33,7 @@ def measure_costs(draft: Model, target: Model, ids: Sequence[int], n_rows: int =
 def timed_turns(draft: Model, target: Model, ids: Sequence[int], n_rows: int, n_turns: int,
                 seconds: float = np.inf,
                 clock: Callable[[], float] = time.perf_counter) -> list[list[float]]:
-    """Return the seconds of a draft step and of each target pass, [turns, 1 + n_rows].
+    """Return the seconds of a draft pass and of each target pass, [turns, 1 + n_rows].
 
     All passes take turns; no turn begins after `seconds`. `ids` has at most n_ctx tokens; if it
     has fewer than n_rows, they are repeated.
@@ -80,9 +80,9 @@ def disturbance(turns: Sequence[Sequence[float]]) -> str:
     # The least times of the even and of the odd turns, which a slow minute slows alike.
     even, odd = (np.min(turns[first::2], axis=0) for first in (0, 1))
     ratios = np.maximum(even, odd) / np.minimum(even, odd)
-    n_rows = int(ratios.argmax())  # 0 is the draft step
+    n_rows = int(ratios.argmax())  # 0 is the draft pass
     if ratios[n_rows] <= 1 + SPREAD:
         return ""
-    name = f"a pass over {n_rows} row{'s' * (n_rows > 1)}" if n_rows else "a draft step"
+    name = f"a pass over {n_rows} row{'s' * (n_rows > 1)}" if n_rows else "a draft pass"
     return (f"{name} took {ratios[n_rows]:.2f} times as long in one half of the turns as in "
             "the other")

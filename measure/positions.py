@@ -121,7 +121,7 @@ def tokens_of_rounds(acceptance: np.ndarray) -> np.ndarray:  # [.., K] -> [.., K
 def speedups_of_counts(counts: PositionCounts, costs: Costs) -> dict[int, dict]:
     """Return {K: speed-up and the ends of its interval} from acceptance by position and costs.
 
-    A round of K guesses takes K draft steps and a pass over K + 1 rows; plain decoding takes a
+    A round of K guesses takes K draft passes and a pass over K + 1 rows; plain decoding takes a
     pass over one row for each token. This is Leviathan et al. (2023) Theorem 3.8 with
     acceptance by position instead of alpha. Sampling, the prompt and Python's own time are left
     out.

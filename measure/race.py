@@ -5,7 +5,7 @@
     simulated  acceptance: both models run their passes, so times are real, but one-hot rows
                replace their rows. A guess is then accepted with a given probability alpha
     predicted  the speed-up by Leviathan et al. (2023) Theorem 3.8, from figures of the race:
-               the acceptance, and the mean times of a draft step, of a round's target pass and
+               the acceptance, and the mean times of a draft pass, of a round's target pass and
                of a pass of plain decoding. Means count, because a run takes the sum of all
                passes
 

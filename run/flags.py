@@ -44,8 +44,8 @@ FIRST: Flags = {
         "decoding: a name, or FILE.py with your own rule"),
     "costs": dict(
         type=costs, metavar="D,T1,T2", help="only for decoders that use costs: the time of a "
-        "draft step, then of target passes over 1, 2, .. rows, in any unit (default: measured "
-        "first)")}
+        "draft pass, then of target passes over 1, 2, .. positions, in any unit (default: "
+        "measured first)")}
 TEXT: Flags = {
     "prompt": dict(
         default=PROMPT, help="the text to continue; - reads it from standard input"),

@@ -47,7 +47,7 @@ PYTORCH = [54, 94, 114, 87, 73, 78]  # of passes over 1 .. 6 rows, on an idle ma
 
 
 def turns_of(slowdown, n_turns=12):
-    """Return the turns of a draft step of 5 and of PYTORCH's passes, with a fake clock.
+    """Return the turns of a draft pass of 5 and of PYTORCH's passes, with a fake clock.
 
     slowdown(turn) multiplies the time of every pass of a turn.
     """
@@ -79,7 +79,7 @@ def test_times_that_repeat_are_used_as_they_are_though_more_rows_may_take_less_t
 def test_a_slow_moment_does_not_disturb_but_a_time_that_does_not_repeat_does():
     assert disturbance(turns_of(lambda turn: 5 if turn in (3, 4, 5) else 1)) == ""
     words = disturbance(turns_of(lambda turn: 1 if turn % 2 else 1.2))
-    assert words == "a draft step took 1.20 times as long in one half of the turns as in the other"
+    assert words == "a draft pass took 1.20 times as long in one half of the turns as in the other"
 
 
 def test_costs_of_noise_are_disturbed():

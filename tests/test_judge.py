@@ -132,7 +132,7 @@ ROUNDED = "import numpy as np" + RIGHT.replace(RATIO, f"np.float32({RATIO})")
 ])
 def test_a_fault_is_shown_where_it_happens(said, text, K, distance):
     status, out = said(text)
-    assert text != RIGHT and status == 1 and f"toy A, K = {K}: distance {distance}" in out
+    assert text != RIGHT and status == 1 and f"toy A, K = {K}: total variation {distance}" in out
     assert out.count("<- too high by") == 1
 
 
@@ -142,7 +142,7 @@ def test_the_first_wrong_token_is_shown_and_not_an_earlier_rounding(said):
     text = "import numpy as np" + RIGHT.replace(RATIO, second_is_wrong)
     status, out = said(text, tolerance=1e-6)
     where, _, *alternatives = out.splitlines()[-5:]
-    assert status == 1 and where.startswith("toy A, K = 2: distance 0.")
+    assert status == 1 and where.startswith("toy A, K = 2: total variation 0.")
     assert all(re.match(r"  \[\d, \d\] ", line) for line in alternatives)
 
 
@@ -468,7 +468,7 @@ def test_an_error_on_a_later_toy_leaves_a_wrong_rule_wrong(said):
     """On toy A the second guess is accepted untested; on a row with a zero the file fails."""
     untested = f"{RATIO} if t == 0 else int('1' * all(p_target[t]))"  # int('') raises
     status, out = said(RIGHT.replace(RATIO, untested), with_all=True)
-    assert status == 1 and "toy A, K = 2: distance" in out
+    assert status == 1 and "toy A, K = 2: total variation" in out
     assert "answer.py" in out and re.search(r"^\| C \| \S+ \| - \| - \|$", out, re.M)
 
 
@@ -587,7 +587,7 @@ def test_the_tolerance_is_stated_and_covers_rounding_only(said):
     assert status == 1
     assert out.endswith("  this is within float32 rounding: --tolerance 1e-06 accepts it\n")
     status, out = said(ROUNDED, tolerance=1e-6)
-    assert status == 0 and re.search(r"^toy A: distance \de-0[789] for K = 1, 2 and 3", out, re.M)
+    assert status == 0 and re.search(r"^toy A: total variation \de-0[789] for K = 1, 2 and 3", out, re.M)
     assert "The distribution is the target's to within 1e-06 (--tolerance) for K = 1, 2" in out
     status, out = said(SLIGHTLY_WRONG, tolerance=1e-6)
     assert status == 1 and "float32" not in out

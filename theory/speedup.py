@@ -6,7 +6,7 @@
 
     alpha      the probability that a guess is accepted, averaged over texts   Leviathan: alpha
     K          guesses per round                             Chen: K           Leviathan: gamma
-    c          time of one draft step / time of one target row                 Leviathan: c
+    c          time of one draft pass / time of one target row                 Leviathan: c
     pass_cost  time of K + 1 target rows in one pass / time of one row (the papers: 1); the
                command's --m has the values for K = 1, 2, ..
 
@@ -201,7 +201,7 @@ def main(argv=None):
         help="share of the drafted guesses that is accepted, as vLLM, SGLang and llama.cpp "
         "report it (needs --K, replaces --alpha)")
     add("--K", type=int, help="number of drafted guesses per round in that report")
-    add("--c", type=float, required=True, help="time of a draft step divided by the time "
+    add("--c", type=float, required=True, help="time of a draft pass divided by the time "
         "of a target pass over one token")
     add("--m", type=float, nargs="+", default=[1.0], help="times of target passes over 2, 3, .."
         " rows, each divided by the time of a pass over one row; one number is used for 2 to "

@@ -66,12 +66,12 @@ def predictions_table(costs: Costs) -> str:
 
 
 def costs_table(title: str, costs: Costs, draft: str | None) -> str:
-    """Return the times of passes and of a draft step, also in units of one target row."""
+    """Return the times of passes and of a draft pass, also in units of one target row."""
     # passes[i] is the time of i + 1 rows, in seconds.
     head = [title, *range(1, len(costs.passes) + 1)]
     times = costs.passes
     if draft:
-        head = [*head, "a draft step"]
+        head = [*head, "a draft pass"]
         times = [*times, costs.draft]
     return markdown_table(head, [["ms", *(shown(1e3 * time) for time in times)],
                                  ["relative", *(shown(time / times[0]) for time in times)]])

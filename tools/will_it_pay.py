@@ -5,14 +5,14 @@
     python -m tools.will_it_pay --target FOLDER --draft none      # decoders without a draft
     python -m tools.will_it_pay --target 1558M --draft 124M --random      # without a download
 
-    (a) costs        time of a draft step, and of passes over 1 .. 9 rows   measure/costs.py
+    (a) costs        time of a draft pass, and of passes over 1 .. 9 rows   measure/costs.py
     (b) acceptance   by position, counted on the pair's own texts           measure/positions.py
     (c) prediction   the speed-up for every K by (a) and (b)                measure/positions.py
     (d) race         plain decoding against the best few, several runs      measure/race.py
     (e) answer       from the intervals of the race                         measure/answer.py
 
     alpha   probability that a guess is accepted
-    c       time of a draft step / time of a target pass over one row
+    c       time of a draft pass / time of a target pass over one row
     case    the figures of one temperature
 
 The answer for each temperature is one of three: it pays, it does not pay, or it is not known

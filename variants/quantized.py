@@ -2,7 +2,7 @@
 
 Adds to speculative.py: the draft is the target's own copy with weights in int8. It needs no
 second model and no training, and its distributions are nearly the target's at every
-temperature. If reading the weights takes most of a pass, a draft step costs 0.3 to 0.4 of a
+temperature. If reading the weights takes most of a pass, a draft pass costs 0.3 to 0.4 of a
 target row, because a weight is one byte instead of four.
 
     copy      a model whose matrices, the linear maps and the embeddings of tokens, are rounded

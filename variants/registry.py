@@ -20,14 +20,14 @@ from speculative import Model, Step, Test, autoregressive_step, verify
 
 
 class Costs(NamedTuple):
-    """Hold times of a draft step and of target passes over 1, 2, .. rows, all in one unit."""
+    """Hold times of a draft pass and of target passes over 1, 2, .. rows, all in one unit."""
 
     draft: float
     passes: list  # passes[k] is the time of a pass over k + 1 rows
 
     @property
     def c(self):
-        """Return a draft step's time in target rows. Leviathan et al. (2023) Sec. 3.3."""
+        """Return a draft pass's time in target rows. Leviathan et al. (2023) Sec. 3.3."""
         return self.draft / self.passes[0]
 
     @property
@@ -42,7 +42,7 @@ def check_costs(costs: Costs) -> None:
     draft_fits = 0 <= draft < math.inf
     passes_fit = len(passes) > 0 and all(0 < time < math.inf for time in passes)
     if not (draft_fits and passes_fit):
-        raise ValueError("need Costs of a draft step >= 0 and of passes over 1, 2, .. rows, "
+        raise ValueError("need Costs of a draft pass >= 0 and of passes over 1, 2, .. rows, "
                          f"each > 0, got {draft} and {passes}")
 
 
@@ -280,7 +280,7 @@ def number(value):
 
 
 def costs(text):
-    """Read "0.1,1,1.1,1.2": times of a draft step and of target passes over 1, 2, .. rows."""
+    """Read "0.1,1,1.1,1.2": times of a draft pass and of target passes over 1, 2, .. rows."""
     try:
         draft, *passes = map(float, text.split(","))
         check_costs(Costs(draft, passes))

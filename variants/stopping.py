@@ -9,7 +9,7 @@ auto` (speculative.py), and probabilities are counted.
                 it are
     s           the probability that all guesses of this round so far are accepted; s_k after k
     alpha       the mean of a over the draft's rows
-    d           the time of a draft step, in target rows
+    d           the time of a draft pass, in target rows
     V[k]        the time of a target pass over k guesses, in target rows
     rho         the best rate, in tokens per unit of time; estimated by the rate so far, and at
                 least plain decoding's 1

@@ -1,4 +1,4 @@
-"""Check whether the verifiers of installed engines are exact, by calling the engines.
+"""Check whether the acceptance rules of installed engines are exact, by calling the engines.
 
     python -m exact.engines                  # all engines that are installed; takes minutes
     python -m exact.engines --only vllm      # one engine

@@ -1,4 +1,4 @@
-"""Compute how far public verification rules are from the target's distribution.
+"""Compute how far public acceptance rules are from the target's distribution.
 
     python -m exact.rules                      the tables of docs/wild_tables.md, on toy A
     python -m exact.rules --group NAME         one of these tables: "the test", "the rows", ..

@@ -170,7 +170,7 @@ def test_speed_and_predictions_by_hand():
     """
     rounds = [Round([1, 2, 3], [1, 2], None, None, 2), Round([1, 5], [1, 2], None, None, 1)]
     # Only the prediction uses the seconds of passes, so they need not add up to the seconds of a
-    # text: a pass of one row takes 10, of three rows 20, and a draft step 1.5 on average.
+    # text: a pass of one row takes 10, of three rows 20, and a draft pass 1.5 on average.
     plain = [[replace(plain_text([1] * 10, seconds), target=timed([10.0] * 10))]
              for seconds in (6.0, 5.0, 7.0)]
     ours = [[Run(timed([1.0, 2.0]), timed([20.0], [3, 3]), [1, 2, 3, 1, 5], rounds,
@@ -185,7 +185,7 @@ def test_speed_and_predictions_by_hand():
 
 
 def test_speed_predicts_with_the_costs_of_its_table_of_passes():
-    """One row takes 2 ms, three rows 3 ms, a draft step 0.5 ms; four rows were not measured."""
+    """One row takes 2 ms, three rows 3 ms, a draft pass 0.5 ms; four rows were not measured."""
     passes = {"draft_ms": {"median": 0.5}, "rows_ms": {1: {"median": 2}, 3: {"median": 3}}}
     of_K = {0: {"acceptance": None}, 2: {"acceptance": 0.5}, 3: {"acceptance": 0.5},
             "auto": {"acceptance": 0.5}}
@@ -255,7 +255,7 @@ def test_a_batch_of_n_reads_n_texts_in_a_pass_and_writes_the_same_tokens():
 
 
 def test_the_floor_of_a_pass_is_its_bytes_over_the_bandwidth(monkeypatch):
-    """2**20 bytes take 2 ms, a row 4 ms; four draft steps take 8 ms."""
+    """2**20 bytes take 2 ms, a row 4 ms; four draft passes take 8 ms."""
     set_all(monkeypatch, speed, BLOCK={"numba": 2**20},
             floor_times=lambda args, target: ([0.004], [0.002]),
             milliseconds=lambda actions, repeats: {name: {"median": 8.0} for name in actions})

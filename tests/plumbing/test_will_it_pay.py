@@ -21,12 +21,12 @@ from tools.report import predictions_table
 from variants.registry import Costs
 
 SIZES = HPARAMS | {"n_ctx": 96}
-QUIET = [[0.2, *np.linspace(1, 1.8, 9)]] * 2  # turns: a draft step, and passes over 1 .. 9 rows
+QUIET = [[0.2, *np.linspace(1, 1.8, 9)]] * 2  # turns: a draft pass, and passes over 1 .. 9 rows
 DISTURBED = [QUIET[0], [0.2, 1.5, *QUIET[0][2:]]]
 
 
 def test_the_figures_by_hand():
-    """A draft step 2 ms, passes 10, 11 and 14 ms, acceptance 0.6: c = 0.2, costs 1, 1.1, 1.4."""
+    """A draft pass 2 ms, passes 10, 11 and 14 ms, acceptance 0.6: c = 0.2, costs 1, 1.1, 1.4."""
     costs = Costs(2.0, [10.0, 11.0, 14.0])
     # K = 1 writes 1 + 0.6 tokens for 0.2 + 1.1, and K = 2 writes 1 + 0.6 + 0.36 for 0.4 + 1.4.
     assert f"| Acceptance 0.6 | {1.6 / 1.3:.2f} | {1.96 / 1.8:.2f} |" in predictions_table(costs)
@@ -211,7 +211,7 @@ def test_without_a_draft_the_decoders_that_need_none_are_raced(models_dir, turns
     case, = cases_of(tmp_path / "a.json")
     assert [*case["rows"]] == [f"--decoder {words}" for words in (
         "quantized", "lookup", "suffix --sure 0.0", "jacobi", "lookahead")]
-    assert out.startswith("Target target, draft none. ") and "a draft step" not in out
+    assert out.startswith("Target target, draft none. ") and "a draft pass" not in out
     assert "were accepted" not in out and "Temperature 0: it " in out
     for name, row in case["rows"].items():
         assert (row["time"]["draft"] > 0) == (name == "--decoder quantized")

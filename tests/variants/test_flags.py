@@ -254,7 +254,7 @@ def test_flags_that_do_not_fit_are_refused(name, flags, temperature, message):
 @pytest.mark.parametrize("name, flags", [
     ("speculative", {"K": "auto"}), ("stopping", {}), ("tree", {"widths": "auto"})])
 def test_costs_that_no_machine_has_are_refused(name, flags, wrong):
-    with pytest.raises(ValueError, match="need Costs of a draft step >= 0 and of passes"):
+    with pytest.raises(ValueError, match="need Costs of a draft pass >= 0 and of passes"):
         build(name, models(WARM, costs=wrong), flags)
     assert build(name, models(WARM, costs=Costs(0, [1.0, 1.1])), flags)
 

@@ -111,7 +111,7 @@ def test_with_equal_acceptances_the_rule_is_the_best_K(alpha, c, pass_cost):
     for _ in range(20):  # each rho is the rule's rate at the rho before, up to the best rate
         history = fixed([alpha] * BUCKETS, [1 / BUCKETS] * BUCKETS, rho, costs)
         k, asked = guesses_and_rows(context_free(row_of(3)), history)
-        assert len(asked) == k  # no draft step is wasted
+        assert len(asked) == k  # no draft pass is wasted
         rate = max(1.0, sum(alpha**t for t in range(k + 1)) / (k * c + costs.pass_cost[k]))
         if rate == rho:
             break

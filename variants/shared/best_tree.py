@@ -16,8 +16,8 @@ tree depends on finished rounds and costs alone, so the text stays exact.
     F             tokens per round: the sum of the products of all paths, the root's included
     t(n)          pass_cost[n]: the time of a target pass over n guesses and the root, divided
                   by the time of a pass over the root alone
-    l             the number of levels of a tree, which is its number of draft steps
-    c             the time of a draft step, divided by the time of a pass over the root alone
+    l             the number of levels of a tree, which is its number of draft passes
+    c             the time of a draft pass, divided by the time of a pass over the root alone
 
 (a) The best tree of n guesses is the tree with the largest F. Sequoia finds it by a dynamic
     program. A shorter way is possible if no child is accepted more often than the child before
