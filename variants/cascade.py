@@ -15,8 +15,8 @@ of at least 1 the rule never defers, and the text is the draft's. With a price b
 defers whenever the rows differ, and the text is the target's. At price 0 the more confident
 model decides.
 
-Subtle: the bonus token too is drawn from pi, so after K draft passes the draft reads all guesses
-in one more pass. With the target's row instead, every bonus token would be biased.
+Subtle: the bonus token too is drawn from pi, so after K draft passes the draft reads all
+guesses in one more pass. With the target's row instead, every bonus token would be biased.
 """
 
 from typing import Annotated
