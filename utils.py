@@ -29,7 +29,6 @@ from lib.checkpoints.files import read_json
 from lib.checkpoints.vocabulary import read_ends, read_vocabulary
 from lib.checkpoints.weights import cut_params
 from llama import Llama
-from variants.quantized import int8_copy
 
 MODELS_DIR = Path(__file__).parent / "models"
 
@@ -117,6 +116,9 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
         raise ValueError(f"--dtype {dtype} needs --backend transformers: the weights of "
                          f"{folder} are read as float32 or float64, or rounded to int8")
     if dtype == "int8":
+        # A default run must not load a decoder that it does not use.
+        from variants.quantized import int8_copy
+
         tokenizer, model = load_model(model_size, models_dir, np.float32, backend, cut_vocab)
         return tokenizer, int8_copy(model)
     if folder.is_file() or huggingface.folder_model_type(folder) not in (None, "gpt2"):
