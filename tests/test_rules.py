@@ -225,10 +225,9 @@ def test_the_closer_the_draft_the_more_texts_show_a_fault(parts, texts, monkeypa
 
 
 def test_the_erratum_of_clay_has_its_distances():
-    name = "target-draw"
-    assert (f"the total variation is {float(distance(name, 'A', 1)):.4f} with one guess, "
-            f"and {float(distance(name, 'A', 3)):.4f} with three guesses"
-            ) in file_text("docs/papers.md")
+    for K, number in ((1, "one guess"), (3, "three guesses")):
+        words = f"{float(distance('target-draw', 'A', K)):.4f} with {number}"
+        assert words in file_text("docs/papers.md")
 
 
 def test_one_hot_paths_are_exact_if_a_share_begins_with_1():
