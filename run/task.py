@@ -17,7 +17,7 @@ from measure.passes import Timed
 from speculative import Step
 from utils import find_folder, load_pair, runs_in_transformers
 from variants import DECODERS, Models
-from variants.registry import Decoder, LogitsModel, Target
+from variants.registry import Decoder, LogitsModel, Target, missing
 from wrappers.forced import with_forced_runs
 from wrappers.window import window
 
@@ -240,6 +240,9 @@ def models_of_decoder(entry: Decoder, settings: dict, draft: LogitsModel | None,
                       target: Target) -> tuple[LogitsModel | None, Target]:
     """Return the models that a decoder calls, made from the loaded ones if need be."""
     needs = entry.needs(settings)
+    # A draft is made of weights, which not every model offers. Models for trees come below.
+    if lacking := missing(needs - {"tree"}, Models(draft, target, {})):
+        raise ValueError(f"--decoder {entry.name} needs {lacking}")
     if make_draft := entry.draft_maker(settings):  # such as a copy of the target in int8
         draft = make_draft(target, notify)
     elif "draft" not in needs:

