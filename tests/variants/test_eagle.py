@@ -17,7 +17,8 @@ from tests.reuse import assert_close, edited_texts, some_edits
 from tests.small import SETTINGS, tiny_params
 from tests.toys import tree_of
 from utils import MODELS_DIR
-from variants import Models, build
+from variants import Costs, Models, build
+from variants.shared.best_tree import START_ACCEPTANCES, best_shape, n_levels
 from variants.shared.branches import Branches
 from variants.shared.eagle_head import Head, load_head
 from variants.shared.states import States
@@ -165,6 +166,17 @@ def test_a_dynamic_tree_has_K_levels_at_most(folder, K, n_guesses):
     flags = {"widths": "dynamic", "K": K, "total": 40}
     tree = build("eagle", models(folder), flags)([3, 1, 4], 9, np.random.default_rng(0)).guesses
     assert len(tree) == n_guesses and max(map(len, tree.paths())) == K
+
+
+def test_auto_is_the_best_tree_at_the_costs_of_the_heads_own_weights(folder):
+    both = models(folder)._replace(costs=Costs(9.0, [2.0, 2.2, 2.4, 2.6, 3.2]))  # 9: no draft
+    tree = build("eagle", both, {"widths": "auto"})([3, 1, 4], 9, np.random.default_rng(0)).guesses
+    block = 12 * 12**2 + 13 * 12  # linear maps; biases and norms
+    c = (13 * 12 + block + 2 * 12**2 + 12) / (13 * 12 + 2 * block)
+    acceptances = (START_ACCEPTANCES + [3, 0, 0, 0]) / [5, 1, 1, 1]
+    _, shape = best_shape(acceptances.round(2), c, [1.0, 1.1, 1.2, 1.3, 1.6])
+    assert len(shape) == len(tree) > 0
+    assert n_levels(shape) == max(map(len, tree.paths()))
 
 
 @pytest.mark.parametrize("flags", SHAPES, ids=str)

@@ -31,6 +31,7 @@ import numpy as np
 import gpt2
 import llama
 from cache import cached, linear, widened
+from lib.checkpoints.weights import flatten
 from lib.prefix import common_prefix
 from variants.shared.branches import row_after, tree_mask
 from variants.shared.heads import open_heads, read_keep
@@ -49,6 +50,7 @@ class Head:
 
     def __init__(self, weights, target, states_of):
         self.weights = weights
+        self.target = target
         # The head's block is a model of one block, whose cache gets the pairs.
         self.model = target.with_params(weights)
         self.states_of = states_of
@@ -77,6 +79,13 @@ class Head:
         of_all = np.full((len(states), len(self.weights["wte"])), NEVER, logits.dtype)
         of_all[:, keep] = logits
         return of_all
+
+    def share(self):
+        """Return the time of a step in target rows: the head's share of the weights read.
+
+        Reading the weights takes most of the time of a pass.
+        """
+        return n_read(self.weights) / n_read(self.target.params)
 
     def read(self, x):  # -> [1, n_embd]
         """Return the state predicted at the end of x, from the target's states before it."""
@@ -154,6 +163,13 @@ class Head:
         pairs = [norm(e, **weights["ln_token"]), norm(states, **weights["ln_state"])]
         z = linear(np.concatenate(pairs, axis=1), **weights["fc"])
         return norm(transformer_block(z, **block, **context), **weights["ln_f"])
+
+
+def n_read(params):
+    """Return how many weights a pass reads; of the tables only the unembedding."""
+    unembedding = params.get("lm_head", params["wte"])
+    linear_maps = {name: params[name] for name in ("blocks", "fc") if name in params}
+    return unembedding.size + sum(np.size(weight) for _, weight in flatten(linear_maps))
 
 
 def build_head(params, weight):
