@@ -19,7 +19,7 @@ from tests.toys import tree_of
 from utils import MODELS_DIR
 from variants import Costs, Models, build
 from variants.shared.best_tree import START_ACCEPTANCES, best_shape, n_levels
-from variants.shared.branches import Branches
+from variants.shared.branches import Branches, with_tree_sampling
 from variants.shared.eagle_head import Head, load_head
 from variants.shared.states import States
 from variants.shared.tree_gpt2 import TreeGPT2, TreeLlama
@@ -131,6 +131,21 @@ def test_a_tree_may_have_more_nodes_than_the_head_has_positions_left(head):
     target = TreeGPT2(PARAMS, N_HEAD)
     rows = Head(head, target, States(target).states_of)(x + tree, 14)
     assert np.allclose(rows[13], by_hand(head, x, [12]))
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
+def test_the_rows_of_few_tokens_are_those_of_all_logits(heads, sampling):
+    kind, params, keep = KINDS["few tokens"]
+    target = kind(params, N_HEAD)
+    states = States(target)
+    head = Head(load_head(Models(None, target, {}, heads(params, keep=keep))), target,
+                states.states_of)
+    x, tree = [3, 1, 4, 1], tree_of([0, 1, 2], [-1, 0, 0])
+    logits = head(x + tree, 4)
+    rows = with_tree_sampling(head, **sampling)(x + tree, 4)
+    texts = [x + path for path in [[], *tree.paths()]]
+    expected = [warp(row, ids=text, **sampling) for row, text in zip(logits, texts)]
+    np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-12)
 
 
 # ---- the guesses of the decoder

@@ -54,6 +54,8 @@ class Head:
         # The head's block is a model of one block, whose cache gets the pairs.
         self.model = target.with_params(weights)
         self.states_of = states_of
+        self.keep = weights["keep"]
+        self.n_vocab = len(weights["wte"])
         self.cache = self.model.cache[0]
         self.ids = []  # the text whose pairs are in the cache, pair i in column i
         self.tree = None  # the tree that follows the text
@@ -61,24 +63,23 @@ class Head:
         self.predicted = np.empty((0, weights["wte"].shape[1]))
 
     def __call__(self, branches, n_last):  # -> [n_last, n_vocab]
-        """Return the logits after the last nodes. The tree may grow between calls."""
+        """Return the logits after the last nodes, NEVER outside `keep`."""
+        logits = self.kept_logits(branches, n_last)
+        if self.keep is None:
+            return logits
+        of_all = np.full((n_last, self.n_vocab), NEVER, logits.dtype)
+        of_all[:, self.keep] = logits
+        return of_all
+
+    def kept_logits(self, branches, n_last):  # -> [n_last, number of tokens in `keep`]
+        """Return the logits of the kept tokens. The tree may grow between calls."""
         x, tree = branches
         if tree is not self.tree or x != self.ids:
             self.predicted = self.read(x)
             self.tree = tree
         while len(self.predicted) < 1 + len(tree):  # some nodes are unread
             self.predicted = np.concatenate([self.predicted, self.read_nodes(tree)])
-        return self.logits(self.predicted[-n_last:])
-
-    def logits(self, states):  # [n, n_embd] -> [n, n_vocab]
-        """Return the logits of predicted states, NEVER outside `keep`."""
-        logits = self.model.logits(states)
-        keep = self.weights["keep"]
-        if keep is None:
-            return logits
-        of_all = np.full((len(states), len(self.weights["wte"])), NEVER, logits.dtype)
-        of_all[:, keep] = logits
-        return of_all
+        return self.model.logits(self.predicted[-n_last:])
 
     def share(self):
         """Return the time of a step in target rows: the head's share of the weights read.
