@@ -264,7 +264,9 @@ def with_costs(task: Task) -> tuple[Task, float]:
     start = time.perf_counter()
     models = task.new_models()
     ids = window(task.x, len(task.x), task.n_ctx)  # the end of a prompt that fills the context
-    costs = measure_costs(models.draft_rows, models.target_rows, ids, min(N_ROWS, task.n_ctx))
+    # A decoder without a draft, such as eagle, knows the time of its own draft step.
+    draft = models.draft_rows if models.draft else models.target_rows
+    costs = measure_costs(draft, models.target_rows, ids, min(N_ROWS, task.n_ctx))
     task = task._replace(models=task.models._replace(costs=costs))
     return task, time.perf_counter() - start
 

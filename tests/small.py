@@ -88,7 +88,7 @@ FORMS = {  # the first is run with every setting and pair
                Form({"sparse": [(0,), (1,), (0, 0)]})],
     "markov": [Form({"K": 2})],
     "eagle": [Form({"K": 2}), Form({"widths": (2,)}),
-              Form({"widths": "dynamic", "total": 3, "K": 2})],
+              Form({"widths": "dynamic", "total": 3, "K": 2}), Form({"widths": "auto"})],
     "blockwise": [Form({"block": 3}, deep={"block": 4})],
 }
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Annotated
 
 from speculative import Step, make_step, verify
-from variants.registry import Decoder, Flag, Models, either, whole, wholes
+from variants.registry import Costs, Decoder, Flag, Models, either, needing, whole, wholes
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import with_tree_sampling
 from variants.shared.eagle_head import Head, load_head
@@ -31,8 +31,9 @@ def build(models: Models,
           K: Annotated[int | None, Flag(whole, "guesses in a chain, or levels of a dynamic "
               "tree (default: 4)")] = None,
           widths: Annotated[tuple | str, Flag(
-              either(wholes, "chain", "dynamic"), "chain: K guesses in a row; dynamic: a "
-              "new tree in each round; or children per node, level by level")] = "chain",
+              either(wholes, "chain", "dynamic", "auto"), "chain: K guesses in a row; dynamic: "
+              "a new tree in each round; auto: the best tree at the measured costs; or "
+              "children per node, level by level")] = "chain",
           siblings: SIBLINGS = None,
           total: TOTAL = None) -> Step:
     """Return the step of a chain, of a tree of these widths, or of each round's best tree."""
@@ -43,6 +44,10 @@ def build(models: Models,
     # The head reads the states that the target's passes leave in `models.target`.
     head = Head(load_head(models), models.target, models.target.states_of)
     models = models._replace(draft=head)
+    if widths == "auto":
+        assert models.costs is not None  # variants.build checks it, because `needs` has "costs"
+        passes = models.costs.passes
+        models = models._replace(costs=Costs(head.share() * passes[0], passes))
     if widths == "chain":
         guess = partial(guess_chain, draft=with_tree_sampling(head, **models.sampling))
         step_with_guesses = make_step(models.target_rows, K or 4, guess, models.test)
@@ -64,5 +69,6 @@ DECODER = Decoder(
     idea="guesses with one layer that reads the target's states and its own guesses",
     family="heads on the target",
     guess=guess_chain, test=verify, build=build,
-    needs=lambda settings: {"heads"} if settings["widths"] == "chain" else {"heads", "tree"},
+    needs=lambda settings: needing(
+        "heads", *["tree"] * (settings["widths"] != "chain"))(settings),
     tree=(guess_shape, verify_tree))

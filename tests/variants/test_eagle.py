@@ -17,8 +17,9 @@ from tests.reuse import assert_close, edited_texts, some_edits
 from tests.small import SETTINGS, tiny_params
 from tests.toys import tree_of
 from utils import MODELS_DIR
-from variants import Models, build
-from variants.shared.branches import Branches
+from variants import Costs, Models, build
+from variants.shared.best_tree import START_ACCEPTANCES, best_shape, n_levels
+from variants.shared.branches import Branches, with_tree_sampling
 from variants.shared.eagle_head import Head, load_head
 from variants.shared.states import States
 from variants.shared.tree_gpt2 import TreeGPT2, TreeLlama
@@ -132,6 +133,21 @@ def test_a_tree_may_have_more_nodes_than_the_head_has_positions_left(head):
     assert np.allclose(rows[13], by_hand(head, x, [12]))
 
 
+@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
+def test_the_rows_of_few_tokens_are_those_of_all_logits(heads, sampling):
+    kind, params, keep = KINDS["few tokens"]
+    target = kind(params, N_HEAD)
+    states = States(target)
+    head = Head(load_head(Models(None, target, {}, heads(params, keep=keep))), target,
+                states.states_of)
+    x, tree = [3, 1, 4, 1], tree_of([0, 1, 2], [-1, 0, 0])
+    logits = head(x + tree, 4)
+    rows = with_tree_sampling(head, **sampling)(x + tree, 4)
+    texts = [x + path for path in [[], *tree.paths()]]
+    expected = [warp(row, ids=text, **sampling) for row, text in zip(logits, texts)]
+    np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-12)
+
+
 # ---- the guesses of the decoder
 
 @pytest.mark.parametrize("sampling", SETTINGS, ids=str)
@@ -165,6 +181,17 @@ def test_a_dynamic_tree_has_K_levels_at_most(folder, K, n_guesses):
     flags = {"widths": "dynamic", "K": K, "total": 40}
     tree = build("eagle", models(folder), flags)([3, 1, 4], 9, np.random.default_rng(0)).guesses
     assert len(tree) == n_guesses and max(map(len, tree.paths())) == K
+
+
+def test_auto_is_the_best_tree_at_the_costs_of_the_heads_own_weights(folder):
+    both = models(folder)._replace(costs=Costs(9.0, [2.0, 2.2, 2.4, 2.6, 3.2]))  # 9: no draft
+    tree = build("eagle", both, {"widths": "auto"})([3, 1, 4], 9, np.random.default_rng(0)).guesses
+    block = 12 * 12**2 + 13 * 12  # linear maps; biases and norms
+    c = (13 * 12 + block + 2 * 12**2 + 12) / (13 * 12 + 2 * block)
+    acceptances = (START_ACCEPTANCES + [3, 0, 0, 0]) / [5, 1, 1, 1]
+    _, shape = best_shape(acceptances.round(2), c, [1.0, 1.1, 1.2, 1.3, 1.6])
+    assert len(shape) == len(tree) > 0
+    assert n_levels(shape) == max(map(len, tree.paths()))
 
 
 @pytest.mark.parametrize("flags", SHAPES, ids=str)

@@ -171,6 +171,17 @@ def with_tree_sampling(model, **settings):
     A repetition penalty on a row counts the tokens of the row's own text, not of other
     branches.
     """
+    keep = getattr(model, "keep", None)  # the tokens that EAGLE's head can guess
+    depends_on_text = settings.get("repetition_penalty", 1) != 1 or settings.get("allowed")
+    if keep is not None and not depends_on_text:
+        # Few logits are turned into probabilities; all others would become 0, which takes long.
+        def few_probabilities(ids, n_last):
+            rows = np.zeros((n_last, model.n_vocab))
+            rows[:, keep] = warp(model.kept_logits(ids, n_last), **settings)
+            return rows
+
+        return few_probabilities
+
     def probabilities(ids, n_last):
         rows_and_texts = zip(model(ids, n_last), texts_of_rows(ids, n_last))
         return np.array([warp(row, ids=text, **settings) for row, text in rows_and_texts])

@@ -31,6 +31,7 @@ import numpy as np
 import gpt2
 import llama
 from cache import cached, linear, widened
+from lib.checkpoints.weights import flatten
 from lib.prefix import common_prefix
 from variants.shared.branches import row_after, tree_mask
 from variants.shared.heads import open_heads, read_keep
@@ -49,9 +50,12 @@ class Head:
 
     def __init__(self, weights, target, states_of):
         self.weights = weights
+        self.target = target
         # The head's block is a model of one block, whose cache gets the pairs.
         self.model = target.with_params(weights)
         self.states_of = states_of
+        self.keep = weights["keep"]
+        self.n_vocab = len(weights["wte"])
         self.cache = self.model.cache[0]
         self.ids = []  # the text whose pairs are in the cache, pair i in column i
         self.tree = None  # the tree that follows the text
@@ -59,24 +63,30 @@ class Head:
         self.predicted = np.empty((0, weights["wte"].shape[1]))
 
     def __call__(self, branches, n_last):  # -> [n_last, n_vocab]
-        """Return the logits after the last nodes. The tree may grow between calls."""
+        """Return the logits after the last nodes, NEVER outside `keep`."""
+        logits = self.kept_logits(branches, n_last)
+        if self.keep is None:
+            return logits
+        of_all = np.full((n_last, self.n_vocab), NEVER, logits.dtype)
+        of_all[:, self.keep] = logits
+        return of_all
+
+    def kept_logits(self, branches, n_last):  # -> [n_last, number of tokens in `keep`]
+        """Return the logits of the kept tokens. The tree may grow between calls."""
         x, tree = branches
         if tree is not self.tree or x != self.ids:
             self.predicted = self.read(x)
             self.tree = tree
         while len(self.predicted) < 1 + len(tree):  # some nodes are unread
             self.predicted = np.concatenate([self.predicted, self.read_nodes(tree)])
-        return self.logits(self.predicted[-n_last:])
+        return self.model.logits(self.predicted[-n_last:])
 
-    def logits(self, states):  # [n, n_embd] -> [n, n_vocab]
-        """Return the logits of predicted states, NEVER outside `keep`."""
-        logits = self.model.logits(states)
-        keep = self.weights["keep"]
-        if keep is None:
-            return logits
-        of_all = np.full((len(states), len(self.weights["wte"])), NEVER, logits.dtype)
-        of_all[:, keep] = logits
-        return of_all
+    def share(self):
+        """Return the time of a step in target rows: the head's share of the weights read.
+
+        Reading the weights takes most of the time of a pass.
+        """
+        return n_read(self.weights) / n_read(self.target.params)
 
     def read(self, x):  # -> [1, n_embd]
         """Return the state predicted at the end of x, from the target's states before it."""
@@ -154,6 +164,13 @@ class Head:
         pairs = [norm(e, **weights["ln_token"]), norm(states, **weights["ln_state"])]
         z = linear(np.concatenate(pairs, axis=1), **weights["fc"])
         return norm(transformer_block(z, **block, **context), **weights["ln_f"])
+
+
+def n_read(params):
+    """Return how many weights a pass reads; of the tables only the unembedding."""
+    unembedding = params.get("lm_head", params["wte"])
+    linear_maps = {name: params[name] for name in ("blocks", "fc") if name in params}
+    return unembedding.size + sum(np.size(weight) for _, weight in flatten(linear_maps))
 
 
 def build_head(params, weight):
