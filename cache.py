@@ -45,8 +45,8 @@ def linear(x, w, b=None):  # [n_new, n_in], [n_in, n_out], [n_out] -> [n_new, n_
 def attention(q, k, v, mask):  # -> [n_head, n_new, d_head]
     """Apply scaled dot-product attention. Vaswani et al. (2017) Eq. 1.
 
-    q is [n_head, n_new, d_head]; k and v are [n_kv, n_seq, d_head]; mask is [n_new, n_seq]
-    or None.
+    q is [n_head, n_new, d_head]; k and v are [n_kv, n_seq, d_head]. The mask is [n_new, n], for
+    the last n columns: every row sees all columns before them. None: it sees all.
     """
     n_head, n_new, d_head = q.shape
     # A group of n_head / n_kv heads of q shares one head of k, which multiplies the rows of the
@@ -56,7 +56,7 @@ def attention(q, k, v, mask):  # -> [n_head, n_new, d_head]
     scores /= math.sqrt(d_head)
     if mask is not None:
         scores_of_heads = scores.reshape(n_head, n_new, -1)  # a view of the same numbers
-        scores_of_heads += mask
+        scores_of_heads[:, :, -mask.shape[1] :] += mask
     return (softmax(scores) @ v).reshape(q.shape)
 
 
@@ -64,8 +64,8 @@ def cached(cache, n_past, mask):
     """Return one layer's `attend`, which appends the new keys and values to the cache.
 
     `cache` is [2, n_kv, n_columns, d_head]: keys and values with a column per token. `attend`
-    writes the columns n_past : n_seq and reads all columns before n_seq. `mask` is
-    [n_new, n_seq], as `mask_of` returns it.
+    writes the columns n_past : n_seq and reads all columns before n_seq. `mask` is as
+    `attention` takes it.
     """
     def attend(q, k, v):  # [n_head, n_new, d_head], 2 x [n_kv, n_new, d_head] -> as q
         n_seq = n_past + q.shape[1]
@@ -92,25 +92,19 @@ def unembed(x, params):  # [n_last, n_embd] -> [n_last, n_vocab]
     return matmul(x, params.get("lm_head", params["wte"]).mT)
 
 
-def mask_of(visible, like):  # [n_new, n_seq] of bool -> [n_new, n_seq]
+def mask_of(sees, like):  # [n_new, n] of bool -> [n_new, n]
     """Return the mask that attention adds to its scores: 0 where a row may look, else -inf.
 
     The mask gets the dtype and the device of the array `like`.
     """
-    mask = np.where(visible, 0, -np.inf)
+    mask = np.where(sees, 0, -np.inf)
     return np.asarray(mask, like.dtype, like=like)
 
 
-def causal_mask(n_past, n_seq, like):  # -> [n_new, n_seq] or None
-    """Return the mask in which a new token sees itself and all tokens before it.
-
-    A single token sees all tokens, so it has no mask.
-    """
-    if n_seq - n_past == 1:
-        return None
-    rows = np.arange(n_past, n_seq, like=like)
-    columns = np.arange(n_seq, like=like)
-    return mask_of(columns <= rows[:, None], like)
+def causal_mask(n_new, like):  # -> [n_new, n_new] or None
+    """Return the mask in which a new token sees itself and all tokens before it."""
+    # A single token sees all tokens.
+    return mask_of(np.tri(n_new, dtype=bool), like) if n_new > 1 else None
 
 
 def part_ends(n_past, n_seq, n_last):
@@ -195,7 +189,7 @@ class CachedModel:
         self.ids = ids[:n_past]
         self.cache = widened(self.cache, len(ids))
         for end in part_ends(n_past, len(ids), n_last):
-            mask = causal_mask(n_past, end, like=self.cache)
+            mask = causal_mask(end - n_past, like=self.cache)
             attends = [cached(layer, n_past, mask) for layer in self.cache]
             tokens = np.asarray(ids[n_past:end], like=self.cache)
             x = self.forward(tokens, np.arange(n_past, end, like=self.cache), attends)

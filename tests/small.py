@@ -177,7 +177,7 @@ def block_alone(x, block, n_head):  # [n_seq, n_embd] -> [n_seq, n_embd]
     """Return a block's output for a whole text, without a cache."""
     n_seq, n_embd = x.shape
     cache = np.zeros((2, n_head, n_seq, n_embd // n_head))
-    attend = cached(cache, 0, causal_mask(0, n_seq, x))
+    attend = cached(cache, 0, causal_mask(n_seq, x))
     return transformer_block(x, **block, n_head=n_head, attend=attend)
 
 

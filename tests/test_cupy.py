@@ -19,11 +19,12 @@ from lib.terminal import command
 from speculative import complete
 from tests import fake_cupy
 from tests.commands import outcome, refusal
+from tests.llamas import FORMS, llama_params
 from theory.hardware import GPT2_SIZES
 from tools import will_it_pay
 from utils import load_pair
 from variants import DECODERS, Costs, Models, build
-from variants.shared.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2, TreeLlama
 from variants.tree import Tree
 from wrappers.batch_gpt2 import BatchGPT2
 
@@ -79,6 +80,29 @@ def test_every_decoder_writes_numpys_text(cupy, heads, name, flags):
             assert isinstance(models.target.cache, np.ndarray) == (arrays is np)
             texts.append(complete(X, build(name, models, flags), 12, np.random.default_rng(0)))
         assert texts[0] == texts[1] and len(texts[0]) == len(X) + 12
+
+
+def on_device(tree, arrays):
+    """Return a tree of weights with its arrays on the device."""
+    if isinstance(tree, dict):
+        return {name: on_device(part, arrays) for name, part in tree.items()}
+    if isinstance(tree, list):
+        return [on_device(part, arrays) for part in tree]
+    return arrays.asarray(tree) if isinstance(tree, np.ndarray) else tree
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_llama_computes_numpys_rows(cupy, form):
+    """Of texts that grow and shrink, and of a tree."""
+    params = llama_params(**FORMS[form])
+    ours = TreeLlama(params, 4)
+    theirs = TreeLlama(on_device(params, cupy), 4)
+    for ids, n_last in ((X, 5), ([*X, 9], 1), (X[:3], 2), (X + Tree([5, 7], [-1, 0]), 3)):
+        fake_cupy.COUNTS.clear()
+        rows = theirs(ids, n_last)
+        assert fake_cupy.COUNTS["to_host"] <= 1
+        np.testing.assert_allclose(rows, ours(ids, n_last), rtol=0, atol=1e-9)
+    assert not isinstance(theirs.cache, np.ndarray)
 
 
 def test_logits_cross_to_the_host_once_a_pass(stand_in):

@@ -114,7 +114,7 @@ class BatchReader(CachedModel):
         new = [token for part in parts for token in part.ids[part.n_past :]]
         positions = [i for part in parts for i in range(part.n_past, len(part.ids))]
         # A row sees the columns 0 .. its own position.
-        masks = [causal_mask(part.n_past, len(part.ids), like=part.cache) for part in parts]
+        masks = [causal_mask(part.n_new, like=part.cache) for part in parts]
         attends = [self.attend(layer, parts, masks) for layer in range(len(self.cache))]
         x = self.forward(np.asarray(new, like=self.cache),
                          np.asarray(positions, like=self.cache), attends)

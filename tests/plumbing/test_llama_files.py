@@ -6,6 +6,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from gpt2 import GPT2
 from lib.checkpoints.files import read_json
@@ -70,6 +71,60 @@ def test_a_gguf_file_is_the_folder_of_its_numbers(name, kind, tmp_path):
     # GGUF files have what Llama 3.1's scaling comes to, in float32
     tolerance = 1e-4 if "3.1" in name else 0
     np.testing.assert_allclose(model(ids, 5), folder(ids, 5), rtol=0, atol=tolerance)
+
+
+def test_a_folder_in_several_files_is_the_folder_in_one(tmp_path):
+    weights = stored_weights("qwen2")
+    whole = model_of(write_llama(tmp_path / "whole", "qwen2", weights))
+    folder = write_llama(tmp_path / "parts", "qwen2", weights)
+    (folder / "model.safetensors").unlink()
+    weight_map = {name: f"model-0000{1 + i % 2}-of-00002.safetensors"
+                  for i, name in enumerate(weights)}
+    for file in set(weight_map.values()):
+        part = {name: weights[name] for name in weights if weight_map[name] == file}
+        save_file(part, folder / file, {"format": "pt"})
+    index = json.dumps({"metadata": {}, "weight_map": weight_map})
+    (folder / "model.safetensors.index.json").write_text(index, encoding="utf-8")
+    np.testing.assert_array_equal(model_of(folder)(IDS, 5), whole(IDS, 5))
+
+
+def test_a_folder_in_bfloat16_is_the_folder_of_the_upper_halves(tmp_path):
+    bits = {name: array.view("<u4") >> 16 for name, array in stored_weights("llama").items()}
+    rounded = {name: (upper << 16).view("<f4") for name, upper in bits.items()}
+    folder = write_llama(tmp_path / "a", "llama",
+                         {name: upper.astype("<u2") for name, upper in bits.items()})
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")  # of the header; safetensors has no bfloat16
+    header = data[8:end].replace(b'"U16"', b'"BF16"')
+    path.write_bytes(len(header).to_bytes(8, "little") + header + data[end:])
+    whole = model_of(write_llama(tmp_path / "b", "llama", rounded))
+    np.testing.assert_array_equal(model_of(folder)(IDS, 5), whole(IDS, 5))
+
+
+def test_k_quants_are_read_by_the_layout_of_their_blocks(tmp_path):
+    """256 weights a block: ggml-common.h's block_q4_K and block_q6_K, with all scales 1."""
+    gguf = pytest.importorskip("gguf", reason="needs requirements/llama.txt")
+    half = np.frombuffer(np.float16(0.5).tobytes(), np.uint8)
+    numbers = np.random.default_rng(0).integers(0, 256, 128).astype(np.uint8)  # two weights each
+    low, high = (part.astype(int) for part in (numbers & 15, numbers >> 4))
+    # Q4_K: the scales of 8 parts are 6 bits each, and so are their minima, here 0
+    q4 = np.concatenate([half, 0 * half, np.array([1] * 4 + [0] * 4 + [1] * 4), numbers])
+    # Q6_K: the upper two bits of each number are 0 here, and 32 is subtracted
+    q6 = np.concatenate([numbers, np.zeros(64), np.ones(16), half])
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    for name, block in (("Q4_K", q4), ("Q6_K", q6)):
+        writer.add_tensor(name, block[None].astype(np.uint8),
+                          raw_dtype=gguf.GGMLQuantizationType[name])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file = GGUFFile(tmp_path / "a.gguf")
+    parts = [row for n in range(0, 128, 32) for row in (low[n : n + 32], high[n : n + 32])]
+    np.testing.assert_array_equal(file.get("Q4_K"), [np.concatenate(parts) / 2])
+    parts = [row for n in (0, 64) for row in (low[n : n + 64], high[n : n + 64])]
+    np.testing.assert_array_equal(file.get("Q6_K"), [(np.concatenate(parts) - 32) / 2])
 
 
 def test_a_gguf_file_of_gpt2_is_the_model_it_was_written_from(tmp_path):

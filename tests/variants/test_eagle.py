@@ -60,7 +60,7 @@ def block_by_hand(z, head):
     [block] = head["blocks"]
     n_pairs, d_head = len(z), z.shape[1] // N_HEAD
     n_kv = head.get("n_kv", N_HEAD)
-    attend = cached(np.zeros((2, n_kv, n_pairs, d_head)), 0, causal_mask(0, n_pairs, z))
+    attend = cached(np.zeros((2, n_kv, n_pairs, d_head)), 0, causal_mask(n_pairs, z))
     if "rope" not in head:
         return gpt2.transformer_block(z, **block, n_head=N_HEAD, attend=attend)
     # Scores depend on differences of positions alone, so any position may be the first.

@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cache import mask_of
 from sampling import one_hot_rows, warp
 
 
@@ -147,12 +146,6 @@ def texts_of_rows(ids, n_last):
 def row_after(rows, node):  # [1 + n_nodes, n_vocab] -> [n_vocab]
     """Return a tree model's row for the token after a node: row 0 is the root's, node -1."""
     return rows[1 + node]
-
-
-def tree_mask(sees, n_past, like):  # [n_new, n_nodes] of bool -> [n_new, n_past + n_nodes]
-    """Return the mask of nodes that see all n_past tokens, and the nodes marked in `sees`."""
-    text = np.ones((len(sees), n_past), dtype=bool)
-    return mask_of(np.concatenate([text, sees], axis=1), like)
 
 
 def tree_of_paths(paths, n_vocab):

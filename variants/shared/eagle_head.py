@@ -30,10 +30,10 @@ import numpy as np
 
 import gpt2
 import llama
-from cache import cached, linear, widened
+from cache import cached, linear, mask_of, widened
 from lib.checkpoints.weights import flatten
 from lib.prefix import common_prefix
-from variants.shared.branches import row_after, tree_mask
+from variants.shared.branches import row_after
 from variants.shared.heads import open_heads, read_keep
 
 # The logit of a token that the head cannot guess. It is finite, because the mask of a pattern
@@ -141,7 +141,7 @@ class Head:
         # (c) The token of pair i is token i + 1, so this pair's token has position n_past + d.
         depths = sees.sum(axis=1)
         positions = np.asarray(n_past + depths, like=self.cache)
-        mask = tree_mask(sees, n_past, like=self.cache)
+        mask = mask_of(sees, like=self.cache)
         first_new = n_columns - n_new  # the new pairs are the last columns
         attend = cached(self.cache, first_new, mask)
         return self.run(states, np.asarray(tokens, like=self.cache), positions, attend)

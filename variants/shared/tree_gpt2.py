@@ -15,10 +15,10 @@ column 2.
 
 import numpy as np
 
-from cache import CachedModel, cached, check_ids, widened
+from cache import CachedModel, cached, check_ids, mask_of, widened
 from gpt2 import GPT2
 from llama import Llama
-from variants.shared.branches import Branches, Tree, tree_mask
+from variants.shared.branches import Branches, Tree
 
 
 class TreeReader(CachedModel):
@@ -60,7 +60,7 @@ class TreeReader(CachedModel):
         """Return the states of a tree's nodes, below the first n_past tokens in the cache."""
         sees = tree.ancestors()  # [n_nodes, n_nodes] of bool
         self.cache = widened(self.cache, n_past + len(sees))
-        mask = tree_mask(sees, n_past, like=self.cache)
+        mask = mask_of(sees, like=self.cache)
         attends = [cached(layer, n_past, mask) for layer in self.cache]
         depths = sees.sum(axis=1)  # 1 for the first unread token, whose position is n_past
         positions = np.asarray(n_past + depths - 1, like=self.cache)
