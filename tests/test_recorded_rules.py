@@ -79,18 +79,16 @@ def rounds(monkeypatch):
 
     A text is the token 0 and ten new tokens.
     """
-    starts = []
-    chains = []
-    written = []
+    rounds = []
 
     def watched_record(x, *others, record=rules.record):
-        starts.append(x)
-        return record(x, *others)
+        rounds.append(SimpleNamespace(x=x, place=record(x, *others)))
+        return rounds[-1].place
 
     def watched_verify(guesses, p_draft, p_target, rng):
-        chains.append((guesses, p_draft, p_target))
-        written.append(verify(guesses, p_draft, p_target, rng))
-        return written[-1]
+        rounds[-1].chain = guesses, p_draft, p_target
+        rounds[-1].ids = verify(guesses, p_draft, p_target, rng)
+        return rounds[-1].ids
 
     monkeypatch.setattr(rules, "record", watched_record)
     monkeypatch.setattr(rules, "verify", watched_verify)
@@ -98,8 +96,9 @@ def rounds(monkeypatch):
     draft, target = map(path_by_path, TOYS["A"])
     encoder = SimpleNamespace(encode=lambda prompt: [0])
     places = list(rules.places(draft, target, encoder, n_rounds=60))
-    return [SimpleNamespace(text=text, place=place, x=x, chain=chain, ids=ids)
-            for (text, place), x, chain, ids in zip(places, starts, chains, written, strict=True)]
+    for each, (text, _) in zip(rounds, places, strict=True):
+        each.text = text
+    return rounds
 
 
 def test_a_round_starts_after_what_the_ratio_test_added_or_begins_the_next_text(rounds):
