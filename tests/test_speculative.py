@@ -230,110 +230,6 @@ def test_tokens_per_round_follow_from_the_acceptance_rate():
     assert mean == pytest.approx((1 - alpha**4) / (1 - alpha), abs=1e-12)
 
 
-# ---- one guess, for any two rows
-
-def on_fractions(weights):
-    """Return the distribution with these weights, as Fractions."""
-    return np.array([Fraction(weight, sum(weights)) for weight in weights], dtype=object)
-
-
-rows = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(on_fractions)
-
-
-def one_guess(p_draft, p_target):
-    """Return a function of rng that tests one guess: (accepted: 0 or 1, first token)."""
-    def one_round(rng):
-        guesses, rows = guess([0], 1, rng, context_free(p_draft))
-        ids = verify(guesses, rows, [p_target, p_target], rng)
-        return len(ids) - 1, ids[0]
-
-    return one_round
-
-
-@given(rows, rows)
-@settings(max_examples=40)
-def test_one_guess_has_the_probabilities_of_steps_1_to_4(p_draft, p_target):
-    accepted = np.minimum(p_draft, p_target)
-    replaced = np.maximum(p_target - p_draft, 0)
-    wanted = {(1, token): p for token, p in enumerate(accepted)} | {
-        (0, token): p for token, p in enumerate(replaced)}
-    assert_same_law(law(one_guess(p_draft, p_target)), wanted, tolerance=0)  # steps 1, 3
-    assert replaced.sum() == 1 - accepted.sum()  # step 2
-    assert (accepted + replaced == p_target).all()  # step 4
-
-
-tiny = st.floats(1e-300, 1) | st.sampled_from([0.0, 1.0, 1e-9, 0.5, np.nextafter(0.5, 1)])
-
-
-@given(st.lists(st.tuples(tiny, tiny), min_size=3, max_size=6))
-def test_in_floats_the_distribution_of_one_token_is_the_targets_too(weights):
-    rows = np.array(weights).T
-    assume(rows.any(axis=1).all())
-    p_draft, p_target = rows / rows.sum(axis=1, keepdims=True)
-    got = law(lambda rng: one_guess(p_draft, p_target)(rng)[1])
-    assert_same_law(got, dict(enumerate(p_target)))
-
-
-# ---- real draws
-
-def fits(draws, expected, false_alarm=1e-12):
-    """Return whether draws can be from a distribution.
-
-    The answer is wrong for draws from the distribution with a probability of at most
-    `false_alarm`.
-    """
-    counts = Counter(draws)
-    n = len(draws)
-    # Each outcome has its part of the false alarm.
-    limit = math.log(2 * len(expected) / false_alarm)
-    return all(surprise(n, counts[cell] / n, expected.get(cell, 0)) <= limit
-               for cell in counts.keys() | expected.keys())
-
-
-def test_real_draws_of_three_tokens_have_the_targets_joint_distribution(monkeypatch):
-    draft, target = map(remembered, PAIRS["dense"])
-
-    def texts():
-        rng = np.random.default_rng(1)
-        return [tuple(speculative_sampling([0], draft, target, 3, 2, rng)) for _ in range(4000)]
-
-    right = text_law([0], target, 3)
-    assert fits(texts(), right)
-    monkeypatch.setattr(speculative, "residual", lambda p_target, p_draft: p_target)
-    assert not fits(texts(), right)
-
-
-# ---- GPT-2
-
-def test_models_with_a_cache_have_the_distribution_of_models_without_one():
-    """The enumeration calls the models with many rewinds."""
-    hparams = dict(n_vocab=3, n_ctx=8, n_embd=4, n_head=2, n_layer=2)
-    params = [lively_params(hparams, seed, scale=1) for seed in (1, 2)]
-    draft, target = (with_sampling(remembered(GPT2(p, 2))) for p in params)
-    fresh = with_sampling(lambda ids, n_last: GPT2(params[1], 2)(ids, n_last))
-    got = law(lambda rng: speculative_sampling([0], draft, target, 4, 2, rng))
-    assert_same_law(got, text_law([0], fresh, 4))
-
-
-PROMPTS = ["Once upon a time there was a", "It was dark. The girl"]
-
-
-@pytest.fixture(scope="module")
-def pair():
-    """Return draft and target as functions that give logits, in float64."""
-    return [remembered(GPT2(*bundled.weights(size))) for size in ("tales-small", "tales-large")]
-
-
-@pytest.mark.parametrize("prompt, sampling", [*zip(PROMPTS, [
-    dict(top_k=3), dict(top_k=4, top_p=0.8, temperature=0.7, repetition_penalty=1.3)])])
-def test_the_bundled_pairs_next_three_tokens_have_the_targets_joint_distribution(
-        pair, prompt, sampling):
-    x = bundled.encoder().encode(prompt)
-    draft, target = (remembered(with_sampling(model, **sampling)) for model in pair)
-    got = law(lambda rng: speculative_sampling(x, draft, target, 3, 2, rng))
-    assert_same_law(got, text_law(x, target, 3))
-
-
 # ---- numbers at the edge
 
 EDGE_ROWS = [([0, 1, 0], [1, 0, 0]), ([0, 0, 1], [0, 1, 0]), ([0, 1, 0], [0, 1, 0]),
@@ -441,3 +337,107 @@ def test_a_step_with_more_tokens_than_are_wanted_or_none_is_refused(n_ids):
     message = f"appends 1 to n_left = 3 tokens .*at most.*, got {n_ids}"
     with pytest.raises(ValueError, match=message):
         complete([0], step, 3, np.random.default_rng(0))
+
+
+# ---- one guess, for any two rows
+
+def on_fractions(weights):
+    """Return the distribution with these weights, as Fractions."""
+    return np.array([Fraction(weight, sum(weights)) for weight in weights], dtype=object)
+
+
+rows = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(on_fractions)
+
+
+def one_guess(p_draft, p_target):
+    """Return a function of rng that tests one guess: (accepted: 0 or 1, first token)."""
+    def one_round(rng):
+        guesses, rows = guess([0], 1, rng, context_free(p_draft))
+        ids = verify(guesses, rows, [p_target, p_target], rng)
+        return len(ids) - 1, ids[0]
+
+    return one_round
+
+
+@given(rows, rows)
+@settings(max_examples=40)
+def test_one_guess_has_the_probabilities_of_steps_1_to_4(p_draft, p_target):
+    accepted = np.minimum(p_draft, p_target)
+    replaced = np.maximum(p_target - p_draft, 0)
+    wanted = {(1, token): p for token, p in enumerate(accepted)} | {
+        (0, token): p for token, p in enumerate(replaced)}
+    assert_same_law(law(one_guess(p_draft, p_target)), wanted, tolerance=0)  # steps 1, 3
+    assert replaced.sum() == 1 - accepted.sum()  # step 2
+    assert (accepted + replaced == p_target).all()  # step 4
+
+
+tiny = st.floats(1e-300, 1) | st.sampled_from([0.0, 1.0, 1e-9, 0.5, np.nextafter(0.5, 1)])
+
+
+@given(st.lists(st.tuples(tiny, tiny), min_size=3, max_size=6))
+def test_in_floats_the_distribution_of_one_token_is_the_targets_too(weights):
+    rows = np.array(weights).T
+    assume(rows.any(axis=1).all())
+    p_draft, p_target = rows / rows.sum(axis=1, keepdims=True)
+    got = law(lambda rng: one_guess(p_draft, p_target)(rng)[1])
+    assert_same_law(got, dict(enumerate(p_target)))
+
+
+# ---- real draws
+
+def fits(draws, expected, false_alarm=1e-12):
+    """Return whether draws can be from a distribution.
+
+    The answer is wrong for draws from the distribution with a probability of at most
+    `false_alarm`.
+    """
+    counts = Counter(draws)
+    n = len(draws)
+    # Each outcome has its part of the false alarm.
+    limit = math.log(2 * len(expected) / false_alarm)
+    return all(surprise(n, counts[cell] / n, expected.get(cell, 0)) <= limit
+               for cell in counts.keys() | expected.keys())
+
+
+def test_real_draws_of_three_tokens_have_the_targets_joint_distribution(monkeypatch):
+    draft, target = map(remembered, PAIRS["dense"])
+
+    def texts():
+        rng = np.random.default_rng(1)
+        return [tuple(speculative_sampling([0], draft, target, 3, 2, rng)) for _ in range(4000)]
+
+    right = text_law([0], target, 3)
+    assert fits(texts(), right)
+    monkeypatch.setattr(speculative, "residual", lambda p_target, p_draft: p_target)
+    assert not fits(texts(), right)
+
+
+# ---- GPT-2
+
+def test_models_with_a_cache_have_the_distribution_of_models_without_one():
+    """The enumeration calls the models with many rewinds."""
+    hparams = dict(n_vocab=3, n_ctx=8, n_embd=4, n_head=2, n_layer=2)
+    params = [lively_params(hparams, seed, scale=1) for seed in (1, 2)]
+    draft, target = (with_sampling(remembered(GPT2(p, 2))) for p in params)
+    fresh = with_sampling(lambda ids, n_last: GPT2(params[1], 2)(ids, n_last))
+    got = law(lambda rng: speculative_sampling([0], draft, target, 4, 2, rng))
+    assert_same_law(got, text_law([0], fresh, 4))
+
+
+PROMPTS = ["Once upon a time there was a", "It was dark. The girl"]
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Return draft and target as functions that give logits, in float64."""
+    return [remembered(GPT2(*bundled.weights(size))) for size in ("tales-small", "tales-large")]
+
+
+@pytest.mark.parametrize("prompt, sampling", [*zip(PROMPTS, [
+    dict(top_k=3), dict(top_k=4, top_p=0.8, temperature=0.7, repetition_penalty=1.3)])])
+def test_the_bundled_pairs_next_three_tokens_have_the_targets_joint_distribution(
+        pair, prompt, sampling):
+    x = bundled.encoder().encode(prompt)
+    draft, target = (remembered(with_sampling(model, **sampling)) for model in pair)
+    got = law(lambda rng: speculative_sampling(x, draft, target, 3, 2, rng))
+    assert_same_law(got, text_law(x, target, 3))
