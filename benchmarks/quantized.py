@@ -37,7 +37,7 @@ ROUNDINGS = [(bits, size) for bits in (8, 6, 4) for size in (None, 32)]
 
 # ---- what rounding costs
 
-def rounding(args, encoder, draft, copy, target):
+def rounding_figures(args, encoder, draft, copy, target):
     """Return {draft: (mean 1 - TV, share of positions with the same most probable token)}."""
     drafts = {"the int8 copy": copy, "tales-small": draft}
     for bits, size in ROUNDINGS:
@@ -176,7 +176,7 @@ def race_tables(part):
 
 # ---- all parts
 
-PARTS = {"rounding": (rounding, rounding_table), "products": (products, products_table),
+PARTS = {"rounding": (rounding_figures, rounding_table), "products": (products, products_table),
          "races": (races, race_tables)}
 
 

@@ -46,7 +46,7 @@ def main(argv=None):
 
     part = things.add_parser("words", help="find words that a page may not use")
     part.add_argument("files", nargs="+", help="pages to read")
-    part.set_defaults(make=lambda args: words.check(args.files))
+    part.set_defaults(make=lambda args: words.check_pages(args.files))
 
     args = parser.parse_args(argv)
     return args.make(args)

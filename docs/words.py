@@ -21,7 +21,7 @@ SAY = {  # a pattern of words: what to say instead
 }
 
 
-def places(text):
+def places_of_words(text):
     """Yield (line, words, what to say) of the prose of a page."""
     # Code, quoted output and links become spaces; line ends stay.
     text = re.sub(r'(src|srcset|href)="[^"]*"', "", text)
@@ -32,9 +32,12 @@ def places(text):
                 yield number, match[0], say
 
 
-def check(files):
+def check_pages(files):
     """Print each place of the pages; return the exit status."""
-    found = [f"{name}:{number}: {words}: say {say}" for name in files
-             for number, words, say in places((ROOT / name).read_text(encoding="utf-8"))]
+    found = []
+    for name in files:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        found += [f"{name}:{number}: {words}: say {say}"
+                  for number, words, say in places_of_words(text)]
     print("\n".join(found) or "No such words.")
     return 1 if found else 0
