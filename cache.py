@@ -104,7 +104,7 @@ def mask_of(sees, like):  # [n_new, n] of bool -> [n_new, n]
 def causal_mask(n_new, like):  # -> [n_new, n_new] or None
     """Return the mask in which a new token sees itself and all tokens before it."""
     # A single token sees all tokens.
-    return mask_of(np.tri(n_new, dtype=bool), like) if n_new > 1 else None
+    return mask_of(np.tri(n_new, dtype=bool, like=like), like) if n_new > 1 else None
 
 
 def part_ends(n_past, n_seq, n_last):

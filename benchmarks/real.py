@@ -345,7 +345,7 @@ def add_flags(parser):
         help="temperatures (default: 0 0.7 1)")
     add("--only", nargs="+", choices=PARTS, default=[*PARTS],
         help="parts to measure or to show (default: all)")
-    parser.set_defaults(N=64)
+    parser.set_defaults(N=48)  # the model is slower than those of other tables
 
 
 BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=1, add_flags=add_flags,
