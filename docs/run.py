@@ -25,6 +25,7 @@ show(ROUND);
 const round = at("round-ROUND");
 const code = round.querySelector("details.code");
 code.open = true;
+round.lastChild.prepend(code);
 document.body.replaceChildren(round);
 for (let i = 0; !code.querySelector(".runs").textContent.includes("accept("); i++) code.walk(i);
 scrollTo(0, 0);

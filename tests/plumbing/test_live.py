@@ -206,7 +206,7 @@ def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
         # before the first text: no figures, no settings
         shown = tab("document.body.innerText")
         assert " in 0 passes" not in shown and "temperature 0" not in shown
-        assert "Settings" not in shown and "What a round is" in shown
+        assert "Settings" not in shown and "A worked example" in shown
         # a text that is written to its end
         tab("""ask.prompt.value = "Once upon a time"; ask.n_tokens_to_generate.value = 12;
                ask.seed.value = 3;
