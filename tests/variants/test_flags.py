@@ -16,7 +16,7 @@ from sampling import with_sampling
 from tests.distributions import Scripted
 from tests.small import PARAMS, WARM_SETTINGS, Logits, sampling_of
 from tests.toys import PAIRS, context_free
-from variants import DECODERS, Costs, Models, build, build_plain
+from variants import DECODERS, Costs, Models, block, build, build_plain
 from variants.blockwise import blockwise_verify
 from variants.lenient import lenient_greedy_verify
 from variants.medusa import sparse_tree
@@ -56,6 +56,13 @@ def test_an_inner_decoder_is_named_with_flags_and_exact(name, flag, text, messag
 def test_block_tests_chains_alone(text):
     with pytest.raises(ValueError, match="need a decoder that tests a chain"):
         build("block", models(WARM), {"guesser": text})
+
+
+@pytest.mark.parametrize("guesser", ["speculative", "quantized", "eagle", "assisted"])
+def test_block_tests_the_guesses_of_its_guesser_by_its_own_rule(guesser, folder, monkeypatch):
+    monkeypatch.setattr(block, "block_verify", lambda guesses, *rest: guesses[:1] + [2])
+    got = first_round("block", {"guesser": guesser}, WARM, [0, 1], folder)
+    assert got.ids == got.guesses[:1] + [2]
 
 
 def test_the_flags_of_an_inner_decoder_reach_it_and_K_is_its_K(folder):
