@@ -343,7 +343,8 @@ def test_a_text_in_a_batch_is_the_text_alone(models_dir, decoder, tmp_path):
         path = tmp_path / f"out{batch}"
         status, said, _ = run_main(*flags, "--out", path, "--batch", batch)
         assert status == 0 and "\nVocabularies differ: 258 tokens" in said
-        texts.append([record["ids"] for record in map(json.loads, path.open(encoding="utf-8"))])
+        lines = path.read_text("utf-8").splitlines()
+        texts.append([json.loads(line)["ids"] for line in lines])
     assert texts[0] == texts[1] and len(texts[0][0]) == 30
 
 
