@@ -27,7 +27,7 @@ def main(argv=None):
                         help="folder for answers, checkpoint, log and head")
     parser.add_argument("--tokens", type=float, default=1e6,
                         help="number of tokens that the model writes")
-    parser.add_argument("--passes", type=float, default=2.5e6,
+    parser.add_argument("--read", type=float, default=2.5e6,
                         help="number of tokens that the head reads in training")
     parser.add_argument("--processes", type=int, default=os.cpu_count(),
                         help="processes that write; each needs 4 GB of memory")
@@ -36,7 +36,7 @@ def main(argv=None):
             for seed in range(1, args.processes + 1)]
     with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
         pool.starmap(write, [(args.work, SEED_HELD_OUT, N_HELD_OUT), *jobs], chunksize=1)
-    train(args.work, args.passes)
+    train(args.work, args.read)
 
 
 def write(work, seed, n_tokens):
@@ -53,7 +53,7 @@ def folder_of(work, held_out):
     return work / ("held_out" if held_out else "answers")
 
 
-def train(work, n_passes):
+def train(work, n_read):
     """Train the head on all answers; write it."""
     from models.training.smollm2 import head
     from utils import load_model
@@ -62,7 +62,7 @@ def train(work, n_passes):
     texts, held_out = (head.load_texts(sorted(folder_of(work, is_held).glob("*.npz")))
                        for is_held in (False, True))
     trained = head.new_head(model, texts)
-    head.train(trained, texts, held_out, work / "head.pt", n_passes)
+    head.train(trained, texts, held_out, work / "head.pt", n_read)
     print(json.dumps(head.measure(trained, held_out)))
     head.export(trained, work)
 

@@ -1,12 +1,16 @@
 """Train EAGLE's head on the texts and states that write.py has stored (variants/eagle.py).
 
-The names are models/training/eagle.py's, whose `attend` and `later` this file uses. `keep` are
-the tokens that the head can guess, the most frequent ones: Zhao et al. (2025), "FR-Spec".
-
     ids        [B, T]              texts of a batch, padded at the end
-    h          [B, T - 1, n_embd]  states after ln_f; the last one predicts nothing in a text
-    is_scored  [B, T - 2]          whether row i, which predicts token i + 2, predicts a token
-                                   of the answer
+    h          [B, T - 1, n_embd]  states after ln_f: the target's, or those that the head
+                                   predicted in the step before
+    e          [B, T - 2, n_embd]  embeddings of tokens 1, 2, ..
+    row i      state i and token i + 1 give state i + 1, which predicts token i + 2
+    is_scored  [B, T - 2]          whether row i predicts a token of the answer
+    past       [(keys, values)]    of every step so far
+    keep       [N_KEPT]            tokens that the head can guess, the most frequent ones: Zhao
+                                   et al. (2025), "FR-Spec"
+
+models/training/eagle.py explains the steps, in which the head learns from its own predictions.
 """
 
 import math
@@ -24,11 +28,12 @@ from models.training.tasks import draft_distances
 from variants.shared.heads import fingerprint
 
 N_KEPT = 8192
-N_STEPS = 3  # of the training-time test
+N_STEPS = 3  # the first on the target's states, the others on the head's own predictions
 BATCH = 4096  # tokens of a step, with the padding
 SAVE_SECONDS = 180
 RIDGE = 0.003
-# Weights of the loss before and after FIRST of the training: the states must come near first.
+# Weights of the loss before and after FIRST of the training: first mostly KL, which teaches the
+# distribution, then mostly TV, which is the probability of a rejection.
 FIRST = 0.2
 LOSSES = (dict(states=0.1, KL=1, TV=0.3), dict(states=0.1, KL=0.3, TV=1.2))
 
@@ -88,6 +93,12 @@ def rms_norm(x, g, eps):  # [.., n] -> [.., n]
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * g
 
 
+def rotated(x, rotations):  # [.., T, d_head], [T, d_head / 2] -> [.., T, d_head]
+    """Turn each pair of neighbouring numbers, as one complex number, by its angle."""
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * rotations).flatten(-2)
+
+
 class Head(nn.Module):
     """Hold the head: one block of the target's kind on pairs of a state and the next token."""
 
@@ -124,12 +135,11 @@ class Head(nn.Module):
         group = self.n_head // self.n_kv
         angles = torch.arange(T)[:, None] * self.frequencies
         rotations = torch.polar(torch.ones_like(angles), angles)  # [T, d_head / 2]
-        q, k = (torch.view_as_real(torch.view_as_complex(
-            x.reshape(*x.shape[:-1], -1, 2)) * rotations).flatten(-2) for x in (q, k))
+        q, k = rotated(q, rotations), rotated(k, rotations)
         return q, k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
 
     def step(self, h, e, past):  # -> [B, T, n_embd]
-        """Return the states predicted at the tokens whose embeddings are e."""
+        """Return the states predicted at tokens of embeddings e; append to `past`."""
         x = self.pairs(h, e) @ self.w["fc/w"]
         heads = attend(*self.qkv(self.norm(x, "h0/ln_1")), past)
         x = x + heads.transpose(1, 2).flatten(2) @ self.w["h0/attn/c_proj/w"]
@@ -179,7 +189,7 @@ def start_by_ridge(head, texts):
     The aim of the regression is the state before the gain of the target's last norm.
     """
     h = torch.from_numpy(np.concatenate([text["h"] for text in texts[:64]]).astype(np.float32))
-    # With this gain the norm returns about the state before the target's gain.
+    # With this gain norm(h) is about h / target_gain, as the aim below.
     head.w["ln_state/g"].copy_(h.square().mean(-1).sqrt().mean() / head.target_gain)
     n = len(head.w["fc/w"])
     xx, xy, n_rows = torch.zeros(n, n), torch.zeros(n, n // 2), 0
@@ -200,10 +210,10 @@ def start_by_ridge(head, texts):
 def measure(head, texts, n_steps=5, K=3):
     """Return the head's figures on held-out texts.
 
-    `agree`: at temperature 0, how often each guess of a chain is the text's token, given that
-    the guesses before it were. `overlap`: the mean sum of min(p_draft, p_target) of each guess
-    of a chain along texts of temperature 0.7, at this temperature. `tokens_per_pass`: of a
-    chain of K guesses, which is walked along the greedy texts.
+    `agree`: at temperature 0, how often each guess of a chain is the text's token, if the
+    text's tokens stand in for the guesses before it. `overlap`: the mean sum of min(p_draft,
+    p_target) of each guess of a chain along texts of temperature 0.7, at this temperature.
+    `tokens_per_pass`: of a chain of K guesses, which is walked along the greedy texts.
     """
     agree, overlap = [], []
     n_tokens = n_passes = 0
@@ -234,7 +244,9 @@ def rounded(rows):  # of tensors [n_steps, n]
 def walked(hits, K):
     """Return tokens and passes of a greedy text; hits[s, i] is whether guess s is token i.
 
-    >>> walked(np.array([[1, 1, 1, 0, 1], [1, 1, 1, 0, 0]], bool), K=2)  # 0 | 1 2 3 | 4
+    Token 0 comes from the prompt's pass. Pass 1 writes 1 2 (guesses) and 3, pass 2 writes 4.
+
+    >>> walked(np.array([[1, 1, 1, 0, 1], [1, 1, 1, 0, 0]], bool), K=2)
     (4, 2)
     """
     n = hits.shape[1]
@@ -251,7 +263,7 @@ def walked(hits, K):
 # ---- learning
 
 def orthogonal(g, n_iterations=5):
-    """Return the nearest orthogonal matrix, about: Newton and Schulz's iteration of Muon."""
+    """Return about the nearest orthogonal matrix, by Newton and Schulz's iteration of Muon."""
     a, b, c = 3.4445, -4.7750, 2.0315  # Jordan et al. (2024)
     x = g / (g.norm() + 1e-7)  # the first gradient of a matrix may be 0
     if x.shape[0] > x.shape[1]:
@@ -285,8 +297,9 @@ class Muon(torch.optim.Optimizer):
 
 def make_optimizers(head, lr=5e-4, muon_lr=0.007):
     """Return AdamW for norms and fc, which the ridge regression has set, and Muon."""
-    matrices = [p for name, p in head.w.items() if name.startswith("h0") and p.ndim == 2]
-    others = [p for name, p in head.w.items() if not (name.startswith("h0") and p.ndim == 2)]
+    matrices, others = [], []
+    for name, p in head.w.items():
+        (matrices if name.startswith("h0") and p.ndim == 2 else others).append(p)
     return [torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
             Muon(matrices, lr=muon_lr)]
 
@@ -299,16 +312,16 @@ def new_head(model, texts, seed=1):
     return head
 
 
-def train(head, texts, held_out, path, n_passes, seed=1):
-    """Train until about n_passes tokens have been read; resume from the checkpoint `path`.
+def train(head, texts, held_out, path, n_read, seed=1):
+    """Train on about n_read tokens, in as many epochs as that takes; resume from `path`.
 
     The log beside it has the figures of `measure` at every twentieth of the training.
     """
     n_tokens = sum(len(text["ids"]) for text in texts)
-    epochs = range(-(-int(n_passes) // n_tokens))  # rounded up
+    epochs = range(-(-int(n_read) // n_tokens))  # rounded up
     groups = [group for epoch in epochs
               for group in batches(texts, BATCH, np.random.default_rng([seed, epoch]))]
-    groups = groups[: int(n_passes / n_tokens / len(epochs) * len(groups))]
+    groups = groups[: int(n_read / n_tokens / len(epochs) * len(groups))]  # cuts the last epoch
     optimizers = make_optimizers(head)
     peaks = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     step = trainer.resume(path, head, optimizers) if path.exists() else 0
@@ -316,8 +329,8 @@ def train(head, texts, held_out, path, n_passes, seed=1):
     losses: list = []
     while step < len(groups):
         if step % (len(groups) // 20 or 1) == 0:
-            n_read = sum(len(text["ids"]) for group in groups[:step] for text in group)
-            trainer.log(path, read=n_read, loss=losses and float(np.mean(losses)),
+            n = sum(len(text["ids"]) for group in groups[:step] for text in group)
+            trainer.log(path, read=n, loss=float(np.mean(losses)) if losses else None,
                         **measure(head, held_out, n_steps=3))
             losses = []
         losses.append(learn(head, padded(groups[step]), optimizers, peaks, step / len(groups)))
@@ -330,7 +343,7 @@ def train(head, texts, held_out, path, n_passes, seed=1):
 
 def learn(head, batch, optimizers, peaks, progress):
     """Take one step of every optimizer; return the loss."""
-    n_steps = min(N_STEPS, 1 + int(4 * progress))  # more steps later: each takes as long
+    n_steps = min(N_STEPS, 1 + int(4 * progress))  # at first more would cost time and not help
     loss = head.loss(batch, n_steps, LOSSES[progress >= FIRST])
     loss.backward()
     torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)

@@ -1,8 +1,8 @@
 """Let the model answer prompts, many at a time, and keep its states: what the head learns from.
 
 A text has a row in one cache. When it ends, the next prompt takes its row. A pass reads one new
-token of every text: the formulas are llama.py's, in which only `attend` knows which rows belong
-to one text.
+token of every text: llama.py computes it, and only `attend` here knows that the rows are of
+different texts.
 """
 
 import functools
@@ -19,7 +19,7 @@ from models.training.smollm2.prompts import prompts
 N_TEXTS = 128  # written at a time; BLAS is fastest for multiples of 64 rows
 LONGEST_PROMPT = 260  # in tokens
 N_NEW = 200  # an answer that is not finished then is cut
-TEMPERATURES = (0.0, 0.7)  # of every other text
+TEMPERATURES = (0.0, 0.7)  # texts take turns
 N_SHARD = 96  # texts in a file
 LENGTHS_OF_PASSAGES = (200, 700)  # in characters
 
@@ -91,7 +91,7 @@ def rows_of_texts(cache, positions, mask):
     `cache` is [2, n_texts, n_kv, n_columns, d_head], `mask` [n_texts, n_seq].
     """
     every_text = np.arange(len(positions))
-    keys, values = cache[:, :, :, : mask.shape[1]]
+    keys, values = cache[:, :, :, : mask.shape[1]]  # views, so `attend` writes into the cache
 
     def attend(q, k, v):  # [n_head, n_texts, d_head], 2 x [n_kv, n_texts, d_head] -> as q
         n_head, n_texts, d_head = q.shape
@@ -106,14 +106,18 @@ def rows_of_texts(cache, positions, mask):
 
 
 def write_texts(tokenizer, model, folder, n_tokens, seed, held_out=False):
-    """Write shards until the answers of this seed have n_tokens tokens; go on after a stop."""
-    done = sorted(folder.glob(f"{seed}-*.npz"))
-    n_written = sum(counts(path) for path in done)
-    passages: list[str] = []
-    stream = prompts([seed, len(done)], passages, held_out)
-    writer = Writer(tokenizer, model, np.random.default_rng([seed, len(done), 1]))
+    """Write files until the answers of this seed have n_tokens tokens.
+
+    After an interruption the same call goes on behind the last file.
+    """
+    files = sorted(folder.glob(f"{seed}-*.npz"))
+    n_before = n_written = sum(counts(path) for path in files)
+    n_files, n_begun = len(files), 0
+    passages: list[str] = []  # the prompts quote from this list while `remember` fills it
+    stream = prompts([seed, n_files], passages, held_out)
+    writer = Writer(tokenizer, model, np.random.default_rng([seed, n_files, 1]))
     finished: list[Text] = []
-    begin, n_before, n_begun = time.perf_counter(), n_written, 0
+    start = time.perf_counter()
     while n_written < n_tokens:
         for row, text in enumerate(writer.texts):
             if text and not writer.ended(row):
@@ -126,11 +130,11 @@ def write_texts(tokenizer, model, folder, n_tokens, seed, held_out=False):
             writer.begin(row, kind, ids, TEMPERATURES[n_begun % len(TEMPERATURES)])
             n_begun += 1
         writer.write()
-        if len(finished) >= N_SHARD:
-            save(folder / f"{seed}-{len(done):05}.npz", finished)
-            done.append(None)
+        if len(finished) >= N_SHARD or (finished and n_written >= n_tokens):
+            save(folder / f"{seed}-{n_files:05}.npz", finished)
+            n_files += 1
             finished = []
-            rate = (n_written - n_before) / (time.perf_counter() - begin)
+            rate = (n_written - n_before) / (time.perf_counter() - start)
             print(json.dumps({"seed": seed, "tokens": n_written, "per_second": round(rate, 1)}),
                   flush=True)
 
@@ -146,12 +150,15 @@ def next_prompt(tokenizer, stream):
 
 @functools.cache
 def frame(tokenizer):
-    """Return what the chat template writes before and after a prompt: it takes a process."""
+    """Return what the chat template writes before and after a prompt.
+
+    Cached, because chat_text starts a process.
+    """
     return tokenizer.chat_text([{"role": "user", "content": "PROMPT"}]).split("PROMPT")
 
 
 def remember(tokenizer, text, passages):
-    """Add an answer in prose to the passages, its whole paragraphs up to a length."""
+    """Add the whole sentences at the start of an answer in prose, if they are long enough."""
     shortest, longest = LENGTHS_OF_PASSAGES
     if text.kind not in ("question", "story"):
         return
