@@ -110,7 +110,8 @@ def causal_mask(n_new, like):  # -> [n_new, n_new] or None
 def part_ends(n_past, n_seq, n_last):
     """Return the end of each pass over the tokens n_past : n_seq of a prompt.
 
-    A pass reads PART tokens. The last pass reads the rest: n_last to PART + n_last tokens.
+    Every pass but the last reads PART tokens. The last one reads the rest: at least n_last, of
+    which rows are wanted, and at most PART + n_last tokens.
 
     >>> part_ends(0, 300, 1), part_ends(299, 300, 1)
     ([128, 256, 300], [300])
@@ -207,8 +208,8 @@ class CachedModel:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
                              f"got n_last = {n_last}, len(ids) = {len(ids)}")
         n_past = min(common_prefix(cached_ids, ids), len(ids) - n_last)
-        # The ids before n_past equal cached ids, which were checked. But 1.0 and True equal a
-        # cached 1 as well, so all ids are checked unless all are Python's integers.
+        # The ids before n_past equal cached ids, which were checked. But 1.0 and True are equal
+        # to 1 too, so this is enough only if all ids are Python's integers.
         are_ints = set(map(type, ids)) == {int}
         unchecked = ids[n_past:] if are_ints else ids
         check_ids(unchecked, self.n_vocab)

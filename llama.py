@@ -42,15 +42,18 @@ def ffn(x, c_fc, c_proj):  # [n_new, n_embd] -> [n_new, n_embd]
 
 
 def frequencies(d_head, theta, scaling=None, divisors=1):  # -> [d_head / 2]
-    """Return the angle by which one position turns each pair: theta ** (-2 j / d_head)."""
-    w = theta ** (-np.arange(0, d_head, 2) / d_head) / divisors  # which a GGUF file may have
+    """Return the angle by which one position turns each pair: theta ** (-2 j / d_head).
+
+    The angles are divided by `divisors`, an array of some GGUF files.
+    """
+    w = theta ** (-np.arange(0, d_head, 2) / d_head) / divisors
     if scaling is None:
         return w
-    # Llama 3.1 reads longer texts than its training began with: a pair that turns few times in
-    # the first length turns slower by `factor`, a fast pair turns as before.
+    # Llama 3.1 reads longer texts than in the first part of its training: a pair that turns few
+    # times in a text of the original length turns slower by `factor`, a fast pair as before.
     n_turns = scaling["original_max_position_embeddings"] * w / (2 * math.pi)
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    share = np.clip((n_turns - low) / (high - low), 0, 1)  # of the pairs between, linear
+    share = np.clip((n_turns - low) / (high - low), 0, 1)  # 1 for fast pairs, 0 for slow ones
     return w * (share + (1 - share) / scaling["factor"])
 
 
@@ -76,7 +79,7 @@ def mha(x, c_attn, c_proj, n_head, rotations, attend, q_norm=None, k_norm=None, 
         q[:] = rms_norm(q, **q_norm)
         k[:] = rms_norm(k, **k_norm)
     if turns:  # all blocks, but for some of SmolLM3
-        rotate(qkv[:, :-n_kv], rotations)
+        rotate(qkv[:, :-n_kv], rotations)  # q and k are views of it, so they turn
     q, k, v = q.swapaxes(0, 1), k.swapaxes(0, 1), qkv[:, -n_kv:].swapaxes(0, 1)
     x = attend(q, k, v).swapaxes(0, 1).reshape(n_new, -1)  # the heads side by side
     return linear(x, **c_proj)

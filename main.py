@@ -8,7 +8,6 @@ run/compare.py counts what both runs did, and run/describe.py puts the figures i
 
 Modules that only some flags need are imported where they are used.
 
-    done_round   one round of the decoder as data: guesses, draws, distributions (run/rounds.py)
     numbers      the measurements of both runs, a dict that --json prints
 """
 
@@ -48,15 +47,15 @@ def main(argv=None):
 
 
 def continue_prompt(args: Namespace) -> None:
-    """Load, run both decoders and print; then save what --memory and --trace ask for."""
+    """Load, run both decoders, print the comparison; save what --memory and --trace ask for."""
     # With --json standard output gets nothing but the JSON.
     stream = sys.stderr if args.json else sys.stdout
     rounds: list[dict] = []
     on_round = rounds.append if args.trace else None
     if args.show:
         from run.rounds import round_printer
-        on_round = round_printer(stream, rounds)
-    # On a terminal the texts appear as they are written, unless the rounds do.
+        on_round = round_printer(stream, rounds)  # which appends to `rounds` too
+    # On a terminal the texts appear as they are written, unless --show or --json prints.
     streams = stream.isatty() and not (args.json or args.show)
     task = load_task(args)
     numbers = both_decoders(task, on_round, streams) | {"settings": settings_for_json(args)}
@@ -80,9 +79,9 @@ def both_decoders(task: Task, on_round: Callable[[dict], None] | None = None,
 
     With `streams` both texts are printed as they are written.
     """
-    task, measuring_s = with_costs(task)  # seconds that --K auto and its like need for costs
-    # No measured run includes a first call. Two tokens are the fewest with a guess, because
-    # the last token is never guessed.
+    task, measuring_s = with_costs(task)  # seconds, if a flag such as --K auto needs costs
+    # A warm-up keeps first calls out of the measurement. Its two tokens are the fewest with a
+    # guess, because the last token is never guessed.
     few = task._replace(N=min(task.N, 2))
     decode(few, decoder_step)
     decode(few, plain_step)

@@ -175,8 +175,8 @@ def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
 
 def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
     """Zero all tokens outside the smallest set with mass >= top_p. Holtzman et al. (2020)."""
-    # Tokens below (1 - top_p) / n_vocab need no sorting: they are at most n_vocab tokens, so
-    # together they have less than 1 - top_p, and the others have more than top_p.
+    # There are at most n_vocab tokens below (1 - top_p) / n_vocab, so together they have less
+    # than 1 - top_p. The others have more than top_p, and only they are sorted.
     candidates = row[row >= (1 - top_p) / len(row)]
     mass = np.cumsum(np.sort(candidates)[::-1])  # mass[i]: of the i + 1 most probable tokens
     # The n_too_few most probable tokens have less than top_p; with one more they have enough.
@@ -187,7 +187,7 @@ def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
 def at_least_float64(numbers):
     """Return numbers in float64; an array of Fractions, of dtype object, stays as it is.
 
-    To compare a uniform number u with a float32, NumPy would round u to float32.
+    Otherwise NumPy would round a uniform number to float32 to compare it with a float32.
     """
     numbers = np.asarray(numbers)
     return numbers.astype(np.result_type(numbers, np.float64), copy=False)

@@ -50,12 +50,13 @@ class Round(NamedTuple):
     guesses: Guesses  # all k guesses, the rejected ones too
     p_draft: Rows  # k rows; guess t was sampled from row t
     p_target: Rows  # [k + 1, n_vocab]; row t is the target's distribution at guess t's position
-    n_accepted: int  # guesses that the rule accepted; after `generate`, those in the text
+    n_accepted: int  # guesses that the rule accepted; `generate` counts those before a stop
 
     @property
     def n_tested(self):
         """Return how many guesses were tested: the accepted ones, and a rejected one if any."""
-        return min(self.n_accepted + 1, len(self.guesses), len(self.ids))  # ids end at a stop
+        # After a rejection no guess is tested, and none after a stop, which ends the ids.
+        return min(self.n_accepted + 1, len(self.guesses), len(self.ids))
 
 
 Model = Callable[[Sequence[int], int], np.ndarray]  # (ids, n_last) -> rows

@@ -31,7 +31,7 @@ from docs.tables import every_table
 # Every figure of these pages is bound.
 PAGES = ("README.md", "docs/speed.md", "docs/methods.md", "docs/learn.md",
          "docs/low_acceptance.md", "docs/any_model.md", "docs/engines.md", "docs/patterns.md",
-         "models/README.md", "benchmarks/RESULTS.md")
+         "models/README.md", "models/smollm2/README.md", "benchmarks/RESULTS.md")
 MARKER = re.compile(r"<!-- figures:\s(?P<cells>.*?)\s*-->", re.DOTALL)
 # What has no figures to bind: code, quoted output, links, heads and labels, numbers of
 # sections.

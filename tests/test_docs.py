@@ -25,7 +25,7 @@ from variants import DECODERS
 from variants.registry import FAMILIES
 
 PAGES = ["README.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md", "models/README.md",
-         "benchmarks/RESULTS.md"]
+         "models/smollm2/README.md", "benchmarks/RESULTS.md"]
 PAGES += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 TEXTS = {page: file_text(page) for page in PAGES}
 README, LEARN, PAPERS = (TEXTS[name] for name in ("README.md", "docs/learn.md",

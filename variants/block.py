@@ -1,8 +1,8 @@
 """Sun et al. (2024), "Block Verification Accelerates Speculative Decoding", Alg. 2. Lossless.
 
-Adds to speculative.py: the guesses are tested as one block. A guess to which the target assigns
-more probability than the draft makes up for one to which it assigns less. On average it
-accepts at least as many guesses as testing them one by one, on the same rows.
+Adds to speculative.py: the guesses are tested as one block. If the target gives a guess more
+probability than the draft does, this makes up for an earlier guess to which it gives less. On
+average the block test accepts at least as many guesses as testing them one by one.
 
     here       Sun et al. (2024)
     share[t]   p_t        of the first t guesses: share[0] = 1, and each guess multiplies the
@@ -28,7 +28,6 @@ from variants.registry import (
     Decoder,
     Flag,
     Models,
-    exact_decoder,
     inner_decoder,
     of_inner,
     whole,
@@ -82,7 +81,7 @@ def block_verify(guesses, p_draft, p_target, rng):
 
 def chain_decoder(text):
     """Read --guesser: an exact decoder whose guesses are a chain with the test `verify`."""
-    entry, settings = inner_decoder(exact_decoder(text))
+    entry, settings = inner_decoder(text)
     if entry.test is not verify or "tree" in entry.needs(settings):
         raise ValueError("need a decoder that tests a chain of guesses by the ratio rule, got "
                          f"{text!r}")

@@ -64,11 +64,12 @@ def build(models: Models,
     return step
 
 
+CHAIN_NEEDS, TREE_NEEDS = needing("heads"), needing("heads", "tree")
 DECODER = Decoder(
     "eagle", "Li et al. (2024a)", "https://arxiv.org/abs/2401.15077",
     idea="guesses with one layer that reads the target's states and its own guesses",
     family="heads on the target",
     guess=guess_chain, test=verify, build=build,
-    needs=lambda settings: needing(
-        "heads", *["tree"] * (settings["widths"] != "chain"))(settings),
+    needs=lambda settings: (
+        CHAIN_NEEDS if settings["widths"] == "chain" else TREE_NEEDS)(settings),
     tree=(guess_shape, verify_tree))

@@ -21,7 +21,8 @@ from variants.speculative import choosing_step
 
 TABLES = ("wte", "lm_head")
 MATRICES = (*TABLES, "/w")  # the ends of the names of matrices
-COPY_COUNTS = (49.0, 50.0)  # accepted, tested, for --K auto: a copy is nearly always right
+# For --K auto, as if 49 of 50 tested guesses had been accepted: a copy is nearly always right.
+COPY_COUNTS = (49.0, 50.0)
 
 
 def with_matrices(weights, change, name=None):
@@ -41,7 +42,10 @@ def with_matrices(weights, change, name=None):
 
 
 def int8_copy(model, notify=None):
-    """Return a copy of the model in int8, with an empty cache; `notify` as in warm_up."""
+    """Return a copy of the model in int8, with an empty cache.
+
+    `notify` is called with a sentence if products have to be compiled.
+    """
     # The compiled product is made ready now, so that the first round does not wait for it.
     warm_up(model.dtype, notify, is_int8=True)
     return model.with_params(with_matrices(model.params, int8))
@@ -53,8 +57,8 @@ def is_int8_copy(draft, target):
     if params is None:
         return False
     of_target = dict(flatten(target.params))
-    return all(name.endswith(MATRICES) != (weight is of_target.get(name))
-               for name, weight in flatten(params))
+    shared = {name for name, weight in flatten(params) if weight is of_target.get(name)}
+    return shared == {name for name in of_target if not name.endswith(MATRICES)}
 
 
 def build(models: Models, K: GUESSES_OR_AUTO = 5) -> Step:

@@ -91,7 +91,8 @@ class Models(NamedTuple):
     sampling: dict  # sampling.warp's settings
     folder: Path | None = None  # the target's, where its heads are
     costs: Costs | None = None  # given or measured before the run
-    test: Test = verify  # for a chain, of every decoder whose entry has the test `verify`
+    # of a chain of guesses: block.py puts its own into decoders whose entry has `verify`
+    test: Test = verify
 
     @property
     def is_greedy(self):
@@ -226,7 +227,8 @@ class Decoder(NamedTuple):
     # (settings) -> None, or a function (target, notify) -> a draft made from the target
     draft_maker: Callable[[dict], Callable | None] = lambda settings: None
     greedy: bool = False  # whether the decoder runs at temperature 0 only
-    plain: Callable | None = None  # (models, **settings) -> plain decoding with the same text
+    # (models, **settings) -> plain decoding that uses the random numbers as this decoder does
+    plain: Callable | None = None
 
     @property
     def flags(self):

@@ -151,11 +151,11 @@ def build(models: Models,
           K: Annotated[int | None, Flag(whole, "guesses per round of the other decoder "
               "(default: the decoder's own)")] = None,
           cap: Annotated[int, Flag(whole, "largest number of guesses copied per round")] = 10,
-          depth: Annotated[int, Flag(whole, "longest run of tokens, guesses included, that "
-              "is counted")] = 16,
+          depth: Annotated[int, Flag(whole, "longest sequence that is counted: a run and the "
+              "token after it")] = 16,
           sure: Annotated[float, Flag(number, "copy if at least this many guesses are "
-              "expected to be correct, otherwise run --otherwise; 0 always copies, and is used "
-              "for a target other than the bundled one without a draft")] = 3.0,
+              "expected to be correct, otherwise run --otherwise; 0 copies in every round, and "
+              "is the default if there is no draft")] = 3.0,
           otherwise: Annotated[str, Flag(exact_decoder, "the decoder that guesses if nothing "
               "is copied, with its flags: 'eagle --widths 2,1' or quantized")] = "speculative",
           memory: Annotated[str, Flag(str, "also copy from the finished texts in this file, "

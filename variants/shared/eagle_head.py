@@ -82,9 +82,9 @@ class Head:
         return self.model.logits(self.predicted[-n_last:])
 
     def share(self):
-        """Return the time of a step in target rows: the head's share of the weights read.
+        """Return about the time of a draft pass, in passes of the target over one position.
 
-        Reading the weights takes most of the time of a pass.
+        Reading the weights takes most of the time, so this is the ratio of the weights read.
         """
         return n_read(self.weights) / n_read(self.target.params)
 
@@ -135,10 +135,10 @@ class Head:
         n_new, n_nodes = sees.shape
         n_columns = n_past + n_nodes
         self.cache = widened(self.cache, n_columns)  # for a tree near the context's end
-        # (a) A pair sees its ancestors and itself, so at depth d it sees d pairs of the tree.
-        # (b) The text has the pairs 0 .. n_past - 1. So in the text that ends with a pair at
-        #     depth d, this is pair n_past + d - 1.
-        # (c) The token of pair i is token i + 1, so this pair's token has position n_past + d.
+        # A pair at depth d (a child of the root has depth 1) sees d pairs of the tree: its
+        # ancestors and itself. It follows n_past pairs of the text and d - 1 of the tree, so it
+        # is pair n_past + d - 1 of its branch. The token of pair i is token i + 1, which here
+        # has position n_past + d.
         depths = sees.sum(axis=1)
         positions = np.asarray(n_past + depths, like=self.cache)
         mask = mask_of(sees, like=self.cache)
