@@ -212,7 +212,7 @@ def as_floats(path, new_path):
     return new_path
 
 
-ENGINES = {  # {row: (target, stop) -> write}; `lossy` rows have a different distribution
+ENGINES = {  # {row: (target, stop) -> write}
     "transformers": transformers_engine,
     "transformers, prompt lookup": partial(transformers_engine, prompt_lookup_num_tokens=10),
     "llama.cpp": llama_engine,

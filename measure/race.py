@@ -48,9 +48,8 @@ def builder(name, flags, temperature, **known):
 
     def build_step(draft, target):
         nonlocal made
-        # `draft` is the race's draft, which is replaced by the made draft with an empty cache.
-        # The made draft appends its seconds to `draft.seconds`, because write_text reads that
-        # list.
+        # The made draft, with an empty cache, replaces the race's `draft`, whose seconds
+        # write_text reads. So both share one list of seconds.
         if make_draft:
             made = made or make_draft(target)
             replacement = Timed(made.fresh())

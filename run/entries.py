@@ -66,6 +66,7 @@ def entries_of_line(line: bytes) -> dict:
     if not text.startswith("{"):
         return {"prompt": text}
     try:
+        # `number` refuses NaN, Infinity and 1e999.
         given = json.loads(text, parse_constant=number, parse_float=number)
     except (ValueError, RecursionError) as error:  # not JSON, or nested too deeply
         raise ValueError("a line that begins with { must be a JSON object: "
@@ -105,7 +106,7 @@ def task_of_entries(given: dict, task: Task) -> Task:
     task = with_ids(task, ids)
     if grammar := own_grammar(given):
         return with_pattern(task, grammar, given)
-    # The flags' pattern ends at the end of text, which is perhaps not in the entry "stop".
+    # An entry "stop" has replaced task.stop, to which with_pattern adds the end of text again.
     return with_pattern(task, task.grammar, task.pattern_asked) if task.grammar else task
 
 
@@ -113,7 +114,7 @@ def own_values(given: dict) -> dict:
     """Return the values of the flags among the entries, each read as its flag."""
     values = {}
     for name, flag in (TEXT | SAMPLING | SEED).items():
-        if name in given and "type" in flag:
+        if name in given and "type" in flag:  # "stop" and patterns have none: see above
             try:
                 values[name] = flag["type"](given[name])
             except ValueError as why:

@@ -1,13 +1,14 @@
 """Continue many prompts, one line of JSON per prompt: main.py --prompts FILE --out FILE.jsonl
 
-run/entries.py says what a line of FILE may be. With its own "seed" a prompt has the text of
-main.py --prompt --seed. A line of --out is a record, one JSON object per prompt:
+run/entries.py says what a line of FILE may be. A line with its own "seed" gives the text of
+main.py --prompt with this --seed. A line of --out is a record, one JSON object per prompt:
 
     index, prompt, seed, settings           of every prompt; also the other entries of its line
     text                                    the prompt and its continuation
     ids, acceptance, tokens_per_pass        of the continuation
-    time_s, prompt_s, tokens_per_second     seconds from the text's start to its end and to its
-                                            first token; the rate after it, the prompt left out
+    time_s                                  seconds from the start of the text to its end
+    prompt_s                                to its first token, so that the prompt is read
+    tokens_per_second                       of the tokens after it
     fits_pattern, forced                    with a pattern
     messages, answer                        of a chat; the answer is the new text alone
     logprobs                                with --logprobs: the target's, of each new token
@@ -111,7 +112,7 @@ def job_of_line(line: bytes, head: dict, task: Task) -> Job:
 
 
 def task_of_line(given: dict, index: int, task: Task) -> Task:
-    """Return the task of a line; without its own seed, its number is a part of the seed."""
+    """Return the task of a line; a line without a seed gets [--seed, its index]."""
     return task_of_entries(given, task._replace(seed=[task.seed, index]))
 
 
@@ -290,7 +291,7 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
 def asked_of(record: dict) -> dict:
     """Return what decides a record's text: the entries of its line, and the other settings."""
     entries = {name: record[name] for name in ENTRIES if name in record}
-    return entries | record["settings"] | entries  # the entries first, and with their values
+    return entries | record["settings"] | entries  # first in the order; their values replace the flags'
 
 
 # ---- all of them

@@ -94,7 +94,7 @@ class Task(NamedTuple):
     settings: dict  # the decoder's own flags
     stop: set[int]  # tokens that end a text
     N: int
-    seed: Any  # of default_rng: a number; of a line of --prompts, [number, index]
+    seed: Any  # what default_rng takes: a number, or [number, index] for a line of --prompts
     n_ctx: int  # the smaller n_ctx of the two models
     window: bool = False  # continue beyond n_ctx, with a window of the text
     stop_texts: tuple[str, ...] = ()  # of several tokens each: a text ends right after one
@@ -240,7 +240,8 @@ def models_of_decoder(entry: Decoder, settings: dict, draft: LogitsModel | None,
                       target: Target) -> tuple[LogitsModel | None, Target]:
     """Return the models that a decoder calls, made from the loaded ones if need be."""
     needs = entry.needs(settings)
-    # A draft is made of weights, which not every model offers. Models for trees come below.
+    # A draft made from the target, and heads, need its weights, which not every model offers.
+    # "tree" is left out, because tree_model below provides it.
     if lacking := missing(needs - {"tree"}, Models(draft, target, {})):
         raise ValueError(f"--decoder {entry.name} needs {lacking}")
     if make_draft := entry.draft_maker(settings):  # such as a copy of the target in int8
@@ -263,8 +264,8 @@ def with_costs(task: Task) -> tuple[Task, float]:
     compile_products(task.models.target)
     start = time.perf_counter()
     models = task.new_models()
-    ids = window(task.x, len(task.x), task.n_ctx)  # the end of a prompt that fills the context
-    # A decoder without a draft, such as eagle, knows the time of its own draft step.
+    ids = window(task.x, len(task.x), task.n_ctx)  # if the prompt fills the context, its end
+    # Without a draft the target stands in: eagle puts its head's share of a pass in its place.
     draft = models.draft_rows if models.draft else models.target_rows
     costs = measure_costs(draft, models.target_rows, ids, min(N_ROWS, task.n_ctx))
     task = task._replace(models=task.models._replace(costs=costs))
@@ -279,7 +280,7 @@ def compile_products(target: Target) -> None:
 
 
 def check_backend(args: Namespace, folders: list[Path]) -> None:
-    """Note in `args` if transformers runs all models; ValueError if a given one runs none."""
+    """Set args.backend if transformers runs every model; ValueError if one was asked for."""
     if args.backend == "transformers":
         return
     for folder in folders:
