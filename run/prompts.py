@@ -291,7 +291,8 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
 def asked_of(record: dict) -> dict:
     """Return what decides a record's text: the entries of its line, and the other settings."""
     entries = {name: record[name] for name in ENTRIES if name in record}
-    return entries | record["settings"] | entries  # first in the order; their values replace the flags'
+    # They come first in the order of a comparison, and their values replace the flags'.
+    return entries | record["settings"] | entries
 
 
 # ---- all of them
