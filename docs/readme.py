@@ -142,7 +142,7 @@ def rules_sentence(link):
     public = [rule for rule in wrong if rule.seen]  # `seen` has links to the places
     n_fixed = sum(rule.status == "fixed" for rule in public)
     return (f"We found [{len(public)} wrong rules]({link}) in public code, papers and "
-            f"discussions ({n_fixed} of them are fixed since),\n"
+            f"discussions ({n_fixed} have since been fixed),\n"
             f"and invented {len(wrong) - len(public)} more.")
 
 
