@@ -80,12 +80,12 @@ def both_decoders(task: Task, on_round: Callable[[dict], None] | None = None,
     With `streams` both texts are printed as they are written.
     """
     task, measuring_s = with_costs(task)  # seconds, if a flag such as --K auto needs costs
+    compile_products(task.models.target)
     # A warm-up keeps first calls out of the measurement. Its two tokens are the fewest with a
     # guess, because the last token is never guessed.
     few = task._replace(N=min(task.N, 2))
     decode(few, decoder_step)
     decode(few, plain_step)
-    compile_products(task.models.target)  # for numbers of rows that the warm-up did not have
     fast = decode(task, decoder_step, on_round, f"{task.decoder} decoding" if streams else "")
     plain = decode(task, plain_step, None, PLAIN_TITLE if streams else "")
     return compare(task, plain, fast, measuring_s)

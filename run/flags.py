@@ -86,7 +86,7 @@ MODELS: Flags = {
     "draft_model_size": dict(
         default="tales-small", metavar="SIZE", help="124M, 355M, 774M, 1558M, a folder name in "
         "--models_dir, the path of a Hugging Face folder, or owner/name on the Hugging Face "
-        "hub; its vocabulary may differ from the target's (short: --draft)"),
+        "hub; its vocabulary may be its own (short: --draft)"),
     "target_model_size": dict(
         default="tales-large", metavar="SIZE", help="as --draft_model_size (short: --target)"),
     **LOADING,

@@ -53,7 +53,7 @@ def test_a_draft_with_other_ids_and_a_further_token_is_a_draft_over_the_targets_
     assert row[encoder.end_of_text] == own_row[256]
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.float16, "int8", complex])
+@pytest.mark.parametrize("dtype", [np.int32, np.float16, np.int8, complex])
 def test_weights_of_a_different_precision_are_refused(models, dtype):
     with pytest.raises(ValueError, match=f"need .* float32 or float64, got {np.dtype(dtype)}"):
         load_pair(None, "large", models, dtype)

@@ -12,6 +12,7 @@ transformers = pytest.importorskip("transformers", reason="needs requirements/pe
 from tokenizers import AddedToken  # noqa: E402
 from tokenizers.processors import TemplateProcessing  # noqa: E402
 
+from run.task import text_and_ids  # noqa: E402
 from tests import bundled  # noqa: E402
 from utils import MODELS_DIR  # noqa: E402
 from wrappers.intersection import CommonTokens  # noqa: E402
@@ -148,7 +149,7 @@ def test_messages_of_another_form_are_refused(messages, chat_tokenizer):
 
 def test_a_tokenizer_without_a_template_takes_no_messages(tokenizer):
     with pytest.raises(ValueError, match="no chat template: give a prompt, not messages"):
-        tokenizer.chat_text(CHAT)
+        text_and_ids({"messages": CHAT}, tokenizer)
 
 
 def test_what_is_no_token_or_no_text_is_refused_as_by_encoder(tokenizer):
