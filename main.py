@@ -80,12 +80,12 @@ def both_decoders(task: Task, on_round: Callable[[dict], None] | None = None,
     With `streams` both texts are printed as they are written.
     """
     task, measuring_s = with_costs(task)  # seconds, if a flag such as --K auto needs costs
-    compile_products(task.models.target)
     # A warm-up keeps first calls out of the measurement. Its two tokens are the fewest with a
     # guess, because the last token is never guessed.
     few = task._replace(N=min(task.N, 2))
-    decode(few, decoder_step)
-    decode(few, plain_step)
+    decode(few, decoder_step, has_bar=False)
+    decode(few, plain_step, has_bar=False)
+    compile_products(task.models.target)  # for numbers of rows that the warm-up did not have
     fast = decode(task, decoder_step, on_round, f"{task.decoder} decoding" if streams else "")
     plain = decode(task, plain_step, None, PLAIN_TITLE if streams else "")
     return compare(task, plain, fast, measuring_s)
@@ -102,7 +102,8 @@ def plain_step(task: Task, models: Models) -> Step:
 
 
 def decode(task: Task, new_step: Callable[[Task, Models], Step],
-           on_round: Callable[[dict], None] | None = None, title: str = "") -> Run:
+           on_round: Callable[[dict], None] | None = None, title: str = "",
+           has_bar: bool = True) -> Run:
     """Write one text, from models that have read nothing; return it with its measurements.
 
     `on_round` receives every round as data (run/rounds.py). With a title the text is printed
@@ -118,7 +119,7 @@ def decode(task: Task, new_step: Callable[[Task, Models], Step],
         rng, see = watched(task, models, rng)
     run = Run(models.draft, models.target)
     # tqdm reads True as "no bar", and None as "a bar on a terminal only".
-    hides_bar = True if on_round or title else None
+    hides_bar = None if has_bar and not (on_round or title) else True
     show_text = text_printer(task, title) if title else None
     with tqdm(total=task.n_new, unit="token", leave=False, disable=hides_bar) as bar:
         start = time.perf_counter()

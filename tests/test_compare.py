@@ -259,7 +259,7 @@ def test_only_the_papers_decoder_has_a_prediction(clock):
     ((100, 50.0), (7, 7.0), None, "--trace"), ((7, 50.0), (100, 7.0), None, "--trace")])
 def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
         clock, monkeypatch, plain, fast, speedup, advice):
-    def made_run(task, new_step, on_round=None, title=""):
+    def made_run(task, new_step, on_round=None, title="", has_bar=True):
         n_tokens, seconds = plain if new_step is main.plain_step else fast
         rounds = [Round([1], [1], None, None, 0)] * n_tokens
         draft, target = (Timed(Counting(clock, is_draft)) for is_draft in (True, False))
