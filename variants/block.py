@@ -24,14 +24,7 @@ import numpy as np
 
 from sampling import accept, residual, sample
 from speculative import Step, check_rows, guess, verify
-from variants.registry import (
-    Decoder,
-    Flag,
-    Models,
-    inner_decoder,
-    of_inner,
-    whole,
-)
+from variants.registry import Decoder, Flag, Models, inner_decoder, of_inner, whole
 
 
 def shares(guesses, p_draft, p_target):

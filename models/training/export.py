@@ -58,9 +58,8 @@ def eagle_weights(head):
     return weights
 
 
-def export_heads(target, weights, folder):
-    """Write heads.safetensors, whose metadata name the target."""
-    wte = target.transformer.wte.weight.detach().numpy()
+def export_heads(wte, arrays, folder):
+    """Write heads.safetensors, whose metadata name the target by its token embeddings."""
     # Heads are loaded only beside the target that they were trained on.
-    write_arrays(folder / "heads.safetensors", to_arrays(weights),
-                         {"target": fingerprint(wte)})
+    write_arrays(folder / "heads.safetensors", arrays,
+                 {"target": fingerprint(wte.detach().numpy())})

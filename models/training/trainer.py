@@ -88,9 +88,14 @@ def make_optimizers(task, plan):
         optimizers.append(torch.optim.Muon([
             dict(params=[p], lr=plan["muon_lr"] * factor, weight_decay=0.05 / factor)
             for p, factor in zip(matrices, factors)]))
+    return with_peaks(optimizers)
+
+
+def with_peaks(optimizers):
+    """Note each rate as a peak, of which `take_step` sets a fraction."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["peak"] = group["lr"]  # `learn` sets "lr" to a fraction of it
+            group["peak"] = group["lr"]
     return optimizers
 
 
@@ -125,15 +130,20 @@ def learn(loss_of, optimizers, ids, plan, step):
     x, y, first = (tensor.to(DEVICE) for tensor in batch(ids, plan, T, step))
     with torch.autocast(DEVICE, torch.bfloat16):
         loss = loss_of(x, y, first)
+    take_step(loss, optimizers, learning_rate(progress, plan["decay_from"]))
+    return loss.item()
+
+
+def take_step(loss, optimizers, rate):
+    """Take one step of every optimizer at this fraction of its peak rates."""
     loss.backward()
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     torch.nn.utils.clip_grad_norm_([p for group in groups for p in group["params"]], 1.0)
     for group in groups:
-        group["lr"] = group["peak"] * learning_rate(progress, plan["decay_from"])
+        group["lr"] = group["peak"] * rate
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad()
-    return loss.item()
 
 
 @torch.no_grad()

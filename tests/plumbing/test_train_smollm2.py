@@ -99,7 +99,7 @@ def test_the_head_learns_resumes_and_the_decoder_reads_what_was_exported(
         assert (again.w[name] == weight).all()
         weight.data = weight.data.half().float()  # as on disk
 
-    training.export(head, tmp_path)
+    training.export_head(head, tmp_path)
     loaded = load_head(Models(None, model, {}, tmp_path))
     states = States(model)
     ids = next(text["ids"] for text in texts if len(text["ids"]) > 20)[:20]

@@ -232,7 +232,8 @@ def test_the_head_predicts_after_its_export_what_it_predicts_in_training(tmp_pat
         x = torch.tensor([ids])
         h = tasks.hidden(target, x, torch.tensor([[0]]))
         theirs = task.predicted(h[:, :-1], task.embeddings(x, 0))
-    export.export_heads(target, export.eagle_weights(task), tmp_path)
+    arrays = export.to_arrays(export.eagle_weights(task))
+    export.export_heads(target.transformer.wte.weight, arrays, tmp_path)
     tables = {name: getattr(target.transformer, name).weight.detach().numpy()
               for name in ("wte", "wpe")}
     both = models(tmp_path, params=PARAMS | tables)

@@ -64,7 +64,7 @@ def train(work, n_read):
     trained = head.new_head(model, texts)
     head.train(trained, texts, held_out, work / "head.pt", n_read)
     print(json.dumps(head.measure(trained, held_out)))
-    head.export(trained, work)
+    head.export_head(trained, work)
 
 
 if __name__ == "__main__":

@@ -21,11 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lib.checkpoints.weights import flatten, write_arrays
-from models.training import trainer
+from lib.checkpoints.weights import flatten
+from models.training import export, trainer
 from models.training.eagle import attend, later
 from models.training.tasks import draft_distances
-from variants.shared.heads import fingerprint
 
 N_KEPT = 8192
 N_STEPS = 3  # the first on the target's states, the others on the head's own predictions
@@ -300,8 +299,9 @@ def make_optimizers(head, lr=5e-4, muon_lr=0.007):
     matrices, others = [], []
     for name, p in head.w.items():
         (matrices if name.startswith("h0") and p.ndim == 2 else others).append(p)
-    return [torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
-            Muon(matrices, lr=muon_lr)]
+    return trainer.with_peaks([
+        torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
+        Muon(matrices, lr=muon_lr)])
 
 
 def new_head(model, texts, seed=1):
@@ -323,7 +323,6 @@ def train(head, texts, held_out, path, n_read, seed=1):
               for group in batches(texts, BATCH, np.random.default_rng([seed, epoch]))]
     groups = groups[: int(n_read / n_tokens / len(epochs) * len(groups))]  # cuts the last epoch
     optimizers = make_optimizers(head)
-    peaks = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     step = trainer.resume(path, head, optimizers) if path.exists() else 0
     saved = time.perf_counter()
     losses: list = []
@@ -333,7 +332,7 @@ def train(head, texts, held_out, path, n_read, seed=1):
             trainer.log(path, read=n, loss=float(np.mean(losses)) if losses else None,
                         **measure(head, held_out, n_steps=3))
             losses = []
-        losses.append(learn(head, padded(groups[step]), optimizers, peaks, step / len(groups)))
+        losses.append(learn(head, padded(groups[step]), optimizers, step / len(groups)))
         step += 1
         if time.perf_counter() - saved > SAVE_SECONDS:
             trainer.save(path, head, optimizers, step)
@@ -341,25 +340,17 @@ def train(head, texts, held_out, path, n_read, seed=1):
     trainer.save(path, head, optimizers, step)
 
 
-def learn(head, batch, optimizers, peaks, progress):
+def learn(head, batch, optimizers, progress):
     """Take one step of every optimizer; return the loss."""
     n_steps = min(N_STEPS, 1 + int(4 * progress))  # at first more would cost time and not help
     loss = head.loss(batch, n_steps, LOSSES[progress >= FIRST])
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-    for optimizer, peak in zip(optimizers, peaks):
-        for group, lr in zip(optimizer.param_groups, peak):
-            group["lr"] = lr * trainer.learning_rate(progress, decay_from=0.4)
-        optimizer.step()
-        optimizer.zero_grad()
+    trainer.take_step(loss, optimizers, trainer.learning_rate(progress, decay_from=0.4))
     return loss.item()
 
 
 
-def export(head, folder):
+def export_head(head, folder):
     """Write heads.safetensors, as variants/shared/eagle_head.py reads it, in float16."""
-    weights = {f"eagle/{name}": weight.detach().numpy().astype(np.float16)
-               for name, weight in head.w.items()}
-    write_arrays(folder / "heads.safetensors",
-                 weights | {"eagle/keep": head.keep.numpy().astype(np.int32)},
-                 {"target": fingerprint(head.wte.numpy())})
+    weights = export.to_arrays({f"eagle/{name}": w for name, w in head.w.items()})
+    weights["eagle/keep"] = head.keep.numpy().astype(np.int32)
+    export.export_heads(head.wte, weights, folder)

@@ -2,7 +2,7 @@
 
 A text has a row in one cache. When it ends, the next prompt takes its row. A pass reads one new
 token of every text: llama.py computes it, and only `attend` here knows that the rows are of
-different texts.
+different texts. (wrappers/batch_gpt2.py keeps each text's last bits, which costs speed.)
 """
 
 import functools
