@@ -1,9 +1,10 @@
 """Compile the product of few rows, by Numba; imported only where it is used (products.py).
 
     x, w, y    [n_rows, n_in], [n_out, n_in], [n_rows, n_out]
-    scale      [n_out] if w is in int8, which is widened to the type of x; else None
-    vector     numbers side by side in one register: eight float32 or four float64 in 32 bytes
-    lanes      how many numbers a vector has
+    scale      [n_out] if w is in int8 and x in int16; None if both are floats
+    vector     numbers side by side in one register: eight float32, four float64 or sixteen
+               int16 in 32 bytes
+    lanes      how many numbers a vector of x has
     n_outputs  how many outputs are summed at a time
     stretch    neighbouring outputs: first .. last - 1 are cut into n_outputs stretches of one
                length, and one output of each stretch is summed at a time
@@ -18,7 +19,7 @@ of y do not depend on the number of rows or outputs. In Python the loop would be
         outputs = [start + n for start in starts_of_the_stretches]
         sums = {(row, output): vector of zeros for row in range(n_rows) for output in outputs}
         for i in range(0, n_in, lanes):
-            for row, output in sums:
+            for row, output in sums:  # of two neighbouring int16 the sum of their products
                 sums[row, output] += x[row, i : i + lanes] * w[output, i : i + lanes]
         for row, output in sums:
             y[row, output] = sum(sums[row, output]) * scale[output]
@@ -39,10 +40,7 @@ from numba.extending import intrinsic
 
 HAS_AVX512 = bool(get_host_cpu_features().get("avx512vl"))
 REGISTERS = 32 if HAS_AVX512 else 16  # each holds a vector
-BYTES = 32  # of a vector, if w has the type of the rows
-# Bytes of a vector if w is in int8. A longer vector converts more numbers of w at once, and
-# this conversion takes the time.
-INT8_BYTES = 64 if HAS_AVX512 else 32
+BYTES = 32  # of a vector
 AHEAD = 4096  # bytes: how far ahead weights are requested from memory
 
 
@@ -50,7 +48,8 @@ AHEAD = 4096  # bytes: how far ahead weights are requested from memory
 def compile_product(n_rows, dtype, is_int8=False):
     """Compile y[:, first:last] = x @ w.T[:, first:last] for exactly n_rows rows of one dtype.
 
-    With `is_int8` w is in int8, and the output o is multiplied by scale[o] when it is stored.
+    With `is_int8` w is in int8, x in int16, and only y is of the dtype: the sums are whole
+    numbers (int8.py: they fit in int32), and output o is multiplied by scale[o] at the end.
 
     Subtle: several outputs are summed at a time, as many as fit in the registers, because that
     keeps a processor busier than one output. They lie far apart, one in each stretch of the
@@ -59,25 +58,43 @@ def compile_product(n_rows, dtype, is_int8=False):
     # Registers in use: n_outputs for weights, n_rows * n_outputs for sums, and one for numbers
     # of a row. Together (n_rows + 1) * n_outputs + 1, which must not be above REGISTERS.
     n_outputs = max(1, min(4, (REGISTERS - 1) // (n_rows + 1)))
-    n_bytes = INT8_BYTES if is_int8 else BYTES  # of a vector
-    lanes = n_bytes // np.dtype(dtype).itemsize
+    number = from_dtype(np.dtype(dtype))
+    of_rows, of_weights = (types.int16, types.int8) if is_int8 else (number, number)
+    lanes = BYTES * 8 // of_rows.bitwidth
 
     def product(x, w, scale, y, first, last):
         multiply(x, w, scale, y, first, last, n_rows, n_outputs, lanes)
 
-    # Numba compiles at once if it is given the types of the arguments. Arrays of this type may
-    # also be read-only, and need not be aligned.
-    number = from_dtype(np.dtype(dtype))
-    read_only = functools.partial(types.Array, layout="C", readonly=True, aligned=False)
-    weights = read_only(types.int8 if is_int8 else number, 2)
     scale = read_only(number, 1) if is_int8 else types.none
-    signature = types.void(read_only(number, 2), weights, scale, types.Array(number, 2, "C"),
-                           types.intp, types.intp)
-    compiled = functools.partial(njit, signature, nogil=True)
+    return compiled(product, read_only(of_rows, 2), read_only(of_weights, 2), scale,
+                    types.Array(number, 2, "C"), types.intp, types.intp)
+
+
+@functools.cache
+def compile_rounding(dtype):
+    """Compile the rounding of rows to int16 (int8.py), for which NumPy needs seven calls."""
+    def round_rows(x, largest, smallest, numbers, scale):
+        for row in range(len(x)):
+            scale[row, 0] = max(np.abs(x[row]).max() / largest, smallest)
+            for i in range(x.shape[1]):
+                numbers[row, i] = np.rint(x[row, i] / scale[row, 0])
+
+    number = from_dtype(np.dtype(dtype))
+    return compiled(round_rows, read_only(number, 2), number, number,
+                    types.Array(types.int16, 2, "C"), types.Array(number, 2, "C"))
+
+
+# Numba's type of arrays that may also be read-only, and need not be aligned.
+read_only = functools.partial(types.Array, layout="C", readonly=True, aligned=False)
+
+
+def compiled(function, *argument_types):
+    """Compile a function that returns nothing, now; its code is kept on disk if possible."""
+    compile_now = functools.partial(njit, types.void(*argument_types), nogil=True)
     try:
-        return compiled(cache=True)(product)
+        return compile_now(cache=True)(function)
     except (RuntimeError, OSError):  # no writable folder: compiled in every process
-        return compiled()(product)
+        return compile_now()(function)
 
 
 @intrinsic(prefer_literal=True)
@@ -110,29 +127,35 @@ def multiply(typing_context, x, w, scale, y, first, last, n_rows, n_outputs, lan
 
 def write_loop(builder, x, w, scale, y, first, last, n_rows, n_outputs):
     """Write the whole loop: see the head of this file."""
-    integer = first.type  # integer(3) is the constant 3 of the compiled function
     length, skips = write_stretches(builder, first, last, n_outputs)
-    # A place in memory for the sum of each row and output, in the order of product(rows,
-    # outputs). The compiler keeps these places in registers.
-    sums = [cgutils.alloca_once(builder, w.vector) for _ in range(n_rows * n_outputs)]
     # The index runs through the first stretch; the output of stretch k is skips[k] later.
     end = builder.add(first, length)  # of the first stretch
     with cgutils.for_range(builder, end, start=first) as loop:
         outputs = [builder.add(loop.index, skip) for skip in skips]
-        for place in sums:
-            builder.store(w.vector(None), place)  # zeros
-        inputs = integer(0), w.n_columns, integer(w.lanes)  # as the arguments of range
-        with cgutils.for_range_slice(builder, *inputs) as (i, _):
-            write_products(builder, x, w, sums, outputs, n_rows, i)
-            # With one or two rows of floats the processor fetches far enough ahead by itself.
-            if n_rows > 2 or scale:
-                for output in outputs:
-                    w.prefetch(output, i)
-        for place, (row, output) in zip(sums, itertools.product(range(n_rows), outputs)):
-            number = y.sum_of_lanes(builder.load(place))
-            if scale:
-                number = builder.fmul(number, scale.load_number(output))
-            y.store_number(number, integer(row), output)
+        write_sums(builder, x, w, scale, y, n_rows, outputs)
+
+
+def write_sums(builder, x, w, scale, y, n_rows, outputs):
+    """Write y[:, outputs] = x @ w[outputs].T."""
+    integer = outputs[0].type  # integer(3) is the constant 3 of the compiled function
+    # A place in memory for the sum of each row and output, in the order of product(rows,
+    # outputs). The compiler keeps these places in registers.
+    sums = [cgutils.alloca_once(builder, w.sums) for _ in range(n_rows * len(outputs))]
+    for place in sums:
+        builder.store(w.sums(None), place)  # zeros
+    inputs = integer(0), w.n_columns, integer(w.lanes)  # as the arguments of Python's range
+    with cgutils.for_range_slice(builder, *inputs) as (i, _):
+        write_products(builder, x, w, sums, n_rows, outputs, i)
+        # With one or two rows of floats the processor fetches far enough ahead by itself.
+        if n_rows > 2 or scale:
+            for output in outputs:
+                w.prefetch(output, i)
+    for place, (row, output) in zip(sums, itertools.product(range(n_rows), outputs)):
+        number = w.sum_of_lanes(builder.load(place))
+        if scale:
+            number = builder.sitofp(number, y.stored)
+            number = builder.fmul(number, scale.load_number(output))
+        y.store_number(number, integer(row), output)
 
 
 def write_stretches(builder, first, last, n_outputs):
@@ -156,20 +179,18 @@ def write_stretches(builder, first, last, n_outputs):
     return length, skips
 
 
-def write_products(builder, x, w, sums, outputs, n_rows, i):
-    """Write sums += rows * weights for inputs i .. i + lanes - 1 of all rows and outputs."""
+def write_products(builder, x, w, sums, n_rows, outputs, i):
+    """Write sums += x * w for inputs i .. i + lanes - 1 of all rows and outputs."""
     weights = [w.load_vector(output, i) for output in outputs]
-    rows = [x.load_vector(i.type(row), i) for row in range(n_rows)]
-    for place, (row, weight) in zip(sums, itertools.product(rows, weights)):
-        former = builder.load(place)
-        # row * weight + former
-        builder.store(w.call("llvm.fmuladd.{}", w.vector, row, weight, former), place)
+    numbers = [x.load_vector(i.type(row), i) for row in range(n_rows)]
+    for place, (x_i, w_i) in zip(sums, itertools.product(numbers, weights)):
+        builder.store(w.add_products(x_i, w_i, builder.load(place)), place)
 
 
 class Array:
     """An array of the compiled function: its operations write code.
 
-    `vector` is the type computed with; int8 numbers are converted when they are loaded.
+    `vector` is the type of x's vectors; int8 numbers are widened to it when they are loaded.
     """
 
     def __init__(self, context, builder, kind, value, vector):
@@ -182,6 +203,9 @@ class Array:
         self.stored = context.get_value_type(kind.dtype)  # LLVM's type of a number in memory
         self.n_bytes = kind.dtype.bitwidth // 8  # of a number in memory
         self.lanes = vector.count
+        self.is_whole = isinstance(vector.element, ir.IntType)  # the numbers computed with
+        # A sum of int16 has a lane of int32 for each two of their products.
+        self.sums = ir.VectorType(ir.IntType(32), self.lanes // 2) if self.is_whole else vector
 
     def address(self, index, kind):
         """Return a number's address, as a pointer to a `kind`; it may lie beyond the end."""
@@ -201,8 +225,19 @@ class Array:
         numbers = self.builder.load(self.address([row, i], stored), align=self.n_bytes)
         if stored == self.vector:
             return numbers
-        # converts int8 to floating point
-        return self.builder.sitofp(numbers, self.vector)
+        return self.builder.sext(numbers, self.vector)  # widens int8
+
+    def add_products(self, row, weight, former):
+        """Return row * weight + former, for vectors."""
+        if not self.is_whole:
+            return self.call("llvm.fmuladd.{}", self.vector, row, weight, former)
+        # The compiler makes one operation (pmaddwd) of all but the last addition.
+        builder = self.builder
+        wide = ir.VectorType(ir.IntType(32), self.lanes)
+        products = builder.mul(builder.sext(row, wide), builder.sext(weight, wide))
+        even = shuffle(builder, products, range(0, self.lanes, 2))
+        odd = shuffle(builder, products, range(1, self.lanes, 2))
+        return builder.add(builder.add(even, odd), former)
 
     def load_number(self, i):
         """Return number i of an array of one dimension."""
@@ -223,18 +258,22 @@ class Array:
 
     def sum_of_lanes(self, vector):
         """Return the sum of a vector's numbers: its halves are added until one is left."""
-        integer = ir.IntType(32)
-        n = self.lanes
-        # shuffle_vector returns the numbers at these positions as a shorter vector.
+        builder = self.builder
+        add = builder.add if self.is_whole else builder.fadd
+        n = vector.type.count
         while n > 1:
             n //= 2
-            positions = ir.VectorType(integer, n)
-            first_half = ir.Constant(positions, list(range(n)))
-            second_half = ir.Constant(positions, list(range(n, 2 * n)))
-            vector = self.builder.fadd(self.builder.shuffle_vector(vector, vector, first_half),
-                                       self.builder.shuffle_vector(vector, vector, second_half))
-        return self.builder.extract_element(vector, integer(0))
+            first_half = shuffle(builder, vector, range(n))
+            second_half = shuffle(builder, vector, range(n, 2 * n))
+            vector = add(first_half, second_half)
+        return builder.extract_element(vector, ir.IntType(32)(0))
 
     def store_number(self, number, row, i):
         """Store number i of a row."""
         self.builder.store(number, self.address([row, i], self.stored))
+
+
+def shuffle(builder, vector, positions):
+    """Return the numbers at these positions of a vector, as a shorter vector."""
+    kind = ir.VectorType(ir.IntType(32), len(positions))
+    return builder.shuffle_vector(vector, vector, ir.Constant(kind, list(positions)))

@@ -3,24 +3,23 @@
     w          [n_out, n_in]    weights, here rounded to scale * numbers
     numbers    [n_out, n_in]    whole numbers, -127 .. 127
     scale      [n_out]          of each output: its largest |w| / 127
-    x          [n_rows, n_in]   stays in floating point
+    x          [n_rows, n_in]   is rounded too, to int16, so that the sums are whole numbers: a
+                                processor multiplies and adds them without widening to floats
 
 gpt2.py's formulas use an `Int8` as they use an array: they index its rows and compute x @ w.mT.
 """
 
 import numpy as np
 
-from lib.backend.products import few_rows, in_parallel, product_compiler
+from lib.backend.products import few_rows, has_whole_vectors, in_parallel, product_compiler
 
 LARGEST = 127  # the largest whole number; -128 is not used, so that the numbers are symmetric
-VECTOR = 64  # bytes of the compiled product's longest vector; rows must be whole vectors
 
 
 def int8(w):  # [n_out, n_in] -> [n_out, n_in]
     """Return weights as an Int8, or rounded floats if the compiled product cannot be used."""
     is_compiled = isinstance(w, np.ndarray) and product_compiler()
-    has_whole_vectors = w.shape[1] * w.itemsize % VECTOR == 0
-    if not is_compiled or not has_whole_vectors:
+    if not is_compiled or not has_whole_vectors(w.shape[1], np.dtype(np.int16)):
         scale = scale_of(w)
         return np.rint(w / scale) * scale  # floats with the values that an Int8 would have
     numbers = np.empty(w.shape, np.int8)
@@ -73,4 +72,22 @@ class Transposed:
 
     def __rmatmul__(self, x):  # [n_rows, n_in] -> [n_rows, n_out]
         """Multiply any number of rows by the compiled product."""
-        return few_rows(x, self.mT.numbers, self.mT.scale)
+        numbers, scale = rounded_rows(x)
+        y = few_rows(numbers, self.mT.numbers, self.mT.scale)
+        y *= scale
+        return y
+
+
+def rounded_rows(x):  # [n_rows, n_in] -> [n_rows, n_in], [n_rows, 1]
+    """Return whole numbers in int16 and a scale for each row: scale * numbers is nearly x.
+
+    A product's sum of n_in terms must fit in int32: the numbers have 13 bits for n_in = 1536.
+    """
+    from lib.backend.compiled import compile_rounding  # imported here: Numba is optional
+
+    largest = min(2**15, 2**31 // (LARGEST * x.shape[1])) - 1
+    numbers = np.empty(x.shape, np.int16)
+    scale = np.empty((len(x), 1), x.dtype)
+    round_rows = compile_rounding(x.dtype)
+    round_rows(np.ascontiguousarray(x), largest, np.finfo(x.dtype).tiny, numbers, scale)
+    return numbers, scale

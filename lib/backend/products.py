@@ -26,7 +26,7 @@ import numpy as np
 BACKENDS = ("numba", "numpy", "cupy")
 MAX_ROWS = 32  # with more rows, BLAS's packing pays off
 GROUP = 8  # rows multiplied at a time, at most: more rows have more sums than registers
-SHARED = 2**20  # number of weights from which on a second thread pays off
+SHARED = 2**20  # number of multiplications from which on a second thread pays off
 PART_WEIGHTS = 2**18  # weights in a part, which takes a thread some 40 microseconds
 N_THREADS = min(8, os.cpu_count() or 1)  # a few threads use up the memory's bandwidth
 
@@ -69,18 +69,19 @@ def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_
     `scale` belongs to int8 weights and is None for floats.
     """
     x = np.ascontiguousarray(x)
-    y = np.empty((len(x), len(w)), x.dtype)
     is_int8 = scale is not None
-    groups = compiled_groups(len(x), x.dtype, is_int8)
+    dtype = scale.dtype if is_int8 else x.dtype
+    y = np.empty((len(x), len(w)), dtype)
+    groups = compiled_groups(len(x), dtype, is_int8)
 
     def compute_outputs(first, last):
         for start, end, multiply in groups:
             # views: no row is copied
             multiply(x[start:end], w, scale, y[start:end], first, last)
 
-    # Four int8 weights take as long as one float and count as one.
-    size = w.size // 4 if is_int8 else w.size
-    in_parallel(compute_outputs, len(w), size)
+    # Two int8 weights take as long as one float and count as one.
+    size = w.size // 2 if is_int8 else w.size
+    in_parallel(compute_outputs, len(w), size, len(x))
     return y
 
 
@@ -123,7 +124,7 @@ def many_rows(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
     # If BLAS cannot be limited to one thread, it keeps its threads, and ours are not used.
     n_threads = N_THREADS if blas_libraries() else 1
     with one_blas_thread():
-        in_parallel(compute_outputs, w.shape[1], w.size, n_threads)
+        in_parallel(compute_outputs, w.shape[1], w.size, len(x), n_threads)
     return y
 
 
@@ -172,20 +173,24 @@ def warm_up(dtype, notify=None, is_int8=False):
         notify(f"Compiling {weights}matrix products ({when}) ...")
     for n_rows in range(2, GROUP + 1):
         compile_product(n_rows, dtype, is_int8)
+    if is_int8:
+        from lib.backend.compiled import compile_rounding
+
+        compile_rounding(dtype)
 
 
 # ---- threads
 
-def in_parallel(compute_outputs, n_out, size, n_threads=N_THREADS):
+def in_parallel(compute_outputs, n_out, size, n_rows=1, n_threads=N_THREADS):
     """Run compute_outputs(first, last) for outputs 0 .. n_out - 1, a large product in parts.
 
     `size` is the number of weights. Threads share the parts.
     """
-    if size < SHARED:
+    if size * n_rows < SHARED:
         compute_outputs(0, n_out)
         return
-    # An output has size / n_out weights, so this many outputs have PART_WEIGHTS weights.
-    outputs_per_part = max(1, n_out * PART_WEIGHTS // size)
+    n_parts = max(n_threads, size // PART_WEIGHTS)
+    outputs_per_part = -(-n_out // n_parts)  # rounded up
     starts = range(0, n_out, outputs_per_part)
     next_starts = iter(starts)  # shared by all threads, so that each part is computed once
     results = SimpleQueue()  # of each part: None, or its error
