@@ -52,7 +52,9 @@ def attention(q, k, v, mask):  # -> [n_head, n_new, d_head]
     # A group of n_head / n_kv heads of q shares one head of k, which multiplies the rows of the
     # whole group at once.
     rows = q.reshape(len(k), -1, d_head)  # [n_kv, group * n_new, d_head]
-    scores = rows @ k.mT  # [n_kv, group * n_new, n_seq]
+    if n_new == 1:  # BLAS multiplies single vectors faster than a few rows
+        rows, k, v = rows[:, :, None], k[:, None], v[:, None]
+    scores = rows @ k.mT  # [n_kv, group * n_new, n_seq]; of one token [n_kv, group, 1, n_seq]
     scores /= math.sqrt(d_head)
     if mask is not None:
         scores_of_heads = scores.reshape(n_head, n_new, -1)  # a view of the same numbers
