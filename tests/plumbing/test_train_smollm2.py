@@ -75,13 +75,11 @@ def test_a_stopped_writer_goes_on_with_the_next_shard(texts, model, tmp_path):
 
 
 def test_training_and_test_share_no_topic_no_task_and_no_template():
-    for known, held_out, mark in ((prompts.TOPICS, prompts.HELD_OUT_TOPICS, ","),
-                                  (prompts.TASKS, prompts.HELD_OUT_TASKS, ";")):
-        assert not set(prompts.words(known, mark)) & set(prompts.words(held_out, mark))
-    known, held_out = ({template for text in templates.values()
-                        for template in prompts.words(text, "/")}
-                       for templates in (prompts.TEMPLATES, prompts.HELD_OUT_TEMPLATES))
-    assert not known & held_out and len(prompts.SHARES) == len(prompts.HELD_OUT_TEMPLATES) == 6
+    known, held_out = prompts.PARTS["training"], prompts.PARTS["held_out"]
+    for name in ("topics", "tasks"):
+        assert not {*known[name]} & {*held_out[name]}
+    for kind in prompts.PARTS["shares"]:
+        assert not {*known["templates"][kind]} & {*held_out["templates"][kind]}
 
 
 def test_the_head_learns_resumes_and_the_decoder_reads_what_was_exported(
