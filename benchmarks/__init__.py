@@ -9,7 +9,6 @@ batch       several texts per pass
 quantized   the int8 copy as the draft
 patterns    texts that fit a pattern
 engines     other programs on the same work
-loops       our loop and transformers' loop over the same models
 low_acceptance  faults in the draft, and the acceptance by position that shows them
 real        a real chat model, and other programs on the same prompts
 power       the oracle's power: how surely it refuses a wrong rule

@@ -12,7 +12,7 @@ from lib.terminal import Help, Parser
 from measure import command
 
 NAMES = ("speed", "variants", "acceptance", "rules", "batch", "quantized", "patterns",
-         "engines", "loops", "low_acceptance", "power", "real")
+         "engines", "low_acceptance", "power", "real")
 
 
 def main(argv=None):

@@ -91,6 +91,17 @@ def assisted_engine(encoder, draft, target):
     return generate_of(to_transformers(draft), to_transformers(target))
 
 
+def pytorch_engine(encoder, draft, target):
+    """Return this project's engine on the models that `assisted_engine` has."""
+    import torch
+
+    from wrappers.transformers_model import TransformersModel
+
+    torch.set_num_threads(n_threads(target))
+    models = (TransformersModel(to_transformers(model)) for model in (draft, target))
+    return our_engine(encoder, *models)
+
+
 def generate_of(assistant, peer):
     """Return transformers' generate as an engine, plain or assisted by the draft."""
     import torch
@@ -161,7 +172,7 @@ def server_engine(encoder, draft, target):
 
 
 ENGINES = {"here": our_engine, "here, match": partial(our_engine, decoder="match"),
-           "transformers": assisted_engine, "llama.cpp": server_engine}
+           "here, PyTorch": pytorch_engine, "transformers": assisted_engine, "llama.cpp": server_engine}
 
 
 # ---- the table

@@ -417,7 +417,8 @@ def test_every_decoder_that_can_run_has_a_row():
 
 @pytest.mark.filterwarnings("default")  # those of the packages
 @pytest.mark.parametrize("engine, package", [
-    ("transformers", "transformers"), ("llama.cpp", "xllamacpp")])
+    ("transformers", "transformers"), ("here, PyTorch", "transformers"),
+    ("llama.cpp", "xllamacpp")])
 def test_an_engine_writes_our_greedy_texts(engine, package, tmp_path, monkeypatch):
     pytest.importorskip(package)
     set_all(monkeypatch, engines, SEEDS=0, OPENINGS=engines.OPENINGS[:2])
