@@ -172,7 +172,8 @@ def server_engine(encoder, draft, target):
 
 
 ENGINES = {"here": our_engine, "here, match": partial(our_engine, decoder="match"),
-           "here, PyTorch": pytorch_engine, "transformers": assisted_engine, "llama.cpp": server_engine}
+           "here, PyTorch": pytorch_engine, "transformers": assisted_engine,
+           "llama.cpp": server_engine}
 
 
 # ---- the table
