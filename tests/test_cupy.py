@@ -121,12 +121,13 @@ def test_logits_cross_to_the_host_once_a_pass(stand_in):
 
 
 @pytest.mark.parametrize("module, command, words", [
-    (speed, measure, f"speed {SHORT}"), (speed, measure, f"speed --size 124M {SHORT}"),
+    (speed, measure, f"speed --alpha .8 {SHORT}"),
+    (speed, measure, f"speed --size 124M --alpha .8 {SHORT}"),
     (variants, measure, f"variants --rows stopping {SHORT}"),
     (will_it_pay, will_it_pay.main, "--random --target 124M --draft 124M")])
 def test_benchmarks_measure_with_cupy(cupy, module, command, words, monkeypatch):
     for name, value in {"ROWS": {"cupy": [1, 64]}, "BLOCK": {"cupy": 2**20}, "KS": [1],
-                        "ALPHAS": [0.8], "RUNS": 1, "OPENINGS": ["A fox"]}.items():
+                        "RUNS": 1, "OPENINGS": ["A fox"]}.items():
         monkeypatch.setattr(module, name, value, raising=False)
     monkeypatch.setitem(GPT2_SIZES, "124M", HPARAMS)
     monkeypatch.setattr(products, "many_rows", None)  # so that no product may run on the host

@@ -45,13 +45,12 @@ HPARAMS = dict(n_vocab=12, n_ctx=96, n_embd=8, n_head=2, n_layer=3)
 model = partial(random_model, HPARAMS)  # a GPT2 of a few thousand weights, by its seed
 ONE_TEXT = dict(OPENINGS=["A fox"])
 SMALL = {  # constants of the commands, which make them fast
-    speed: dict(ONE_TEXT, KS=[2], ALPHAS=[0.6], RUNS=1, ROWS={"numba": [1]},
-                BLOCK={"numba": 2**20}),
+    speed: dict(ONE_TEXT, KS=[2], RUNS=1, ROWS={"numba": [1]}, BLOCK={"numba": 2**20}),
     batch: dict(load_benchmark_pair=lambda size: (None, model(0), model(1)), BATCHES=[1, 2],
                 KS=[0, 2]),
     engines: dict(ONE_TEXT, SEEDS=1),
     variants: ONE_TEXT,
-    quantized: dict(ONE_TEXT, KS=[2], ROWS=[1], ROUNDINGS=[(4, None)]),
+    quantized: dict(ONE_TEXT, LENGTH=12, ROUNDINGS=[(4, None)]),
     acceptance: dict(TEMPERATURES=[0.5, 1.0], LENGTH=12),
     rules: dict(LENGTH=12),
     patterns: dict(ONE_TEXT, PROPERTIES={"an age": {"age": {"enum": [4, 21, 30]}}})}
@@ -343,10 +342,10 @@ ONCE = "--N 3 --repeats 1"
 
 
 @pytest.mark.parametrize("module, words, shown", [
-    (speed, ONCE, "3 new tokens"), (batch, ONCE, "3 new tokens"),
+    (speed, f"{ONCE} --copy --alpha .6", "alpha 0.6: speed-up"), (batch, ONCE, "3 new tokens"),
     (engines, f"{ONCE} --only here", "3 new tokens"),
     (variants, f"{ONCE} --rows stopping lookup", "3 new tokens"),
-    (quantized, f"{ONCE} --temperature 1", "3 new tokens"),
+    (quantized, "", "| the int8 copy | 0.9"),
     (acceptance, "--texts 2", "2 texts of 12 tokens"),
     (rules, "--rounds 6", "Temperature 0.7: 6 rounds of"),
     (patterns, "--repeats 1", "An age, temperature 1:")])
