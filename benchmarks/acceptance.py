@@ -11,10 +11,8 @@
 Positions of one text are not independent, so standard errors count texts.
 """
 
-
 import numpy as np
 
-from benchmarks.rules import mean_and_error
 from lib.markdown import markdown_table
 from lib.statistics import standard_error
 from measure import command
@@ -82,6 +80,11 @@ def paragraphs(figures, args):
         ["temperature", "texts of this temperature", "texts of temperature 1"],
         [[temperature, mean_and_error(row["own"]), mean_and_error(row["same"])]
          for temperature, row in figures["temperatures"].items()])
+
+
+def mean_and_error(figure):
+    """Return a mean and its standard error as text."""
+    return f"{figure['mean']:.3f} ± {figure['error']:.3f}"
 
 
 def add_flags(parser):
