@@ -118,12 +118,12 @@ def mask_share(pattern, ids, rounds, target, stop):
         forced_run(x, LONGEST, pattern, stop)
         after_look = time.perf_counter()
         if not isinstance(result, ForcedRound):
-            # The look of this round wrote nothing, but took its time.
             rows = target(x + result.guesses, len(result.guesses) + 1)
             after_pass = time.perf_counter()
             mask_round(rows, x, result.guesses, pattern)
             after_masks = time.perf_counter()
             pass_s.append(after_pass - after_look)
+            # The look of this round wrote nothing, but took its time.
             masks_s.append((after_look - start) + (after_masks - after_pass))
         x += result.ids
     return np.mean(masks_s) / np.mean(pass_s)

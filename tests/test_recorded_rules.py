@@ -12,7 +12,7 @@ from benchmarks import rules
 from exact import expected
 from exact.expected import chain_mean, match_tokens, mean_tokens, tree_mean
 from exact.law import expectation
-from exact.toys import TOYS, X, best, mapped
+from exact.toys import TOYS, X, best
 from lib.statistics import standard_error
 from speculative import guess, make_step, verify
 from tests.pages import file_text, output

@@ -1,8 +1,8 @@
 """Make prompts of six kinds from templates; training and test share no template and no topic.
 
     question, list, story, code      about topics, or tasks for a program
-    summary, rewrite                 of a passage, which the model wrote earlier as the answer to
-                                     a question or as a story
+    summary, rewrite                 of a passage: an earlier answer of the model to a question,
+                                     or a story of it
 
 prompts.toml has the templates, the topics, the tasks, and how often each kind comes.
 """
