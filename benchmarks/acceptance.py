@@ -87,10 +87,5 @@ def mean_and_error(figure):
     return f"{figure['mean']:.3f} ± {figure['error']:.3f}"
 
 
-def add_flags(parser):
-    """Add the flags of this table."""
-    parser.add_argument("--texts", type=whole, default=120,
-                        help="number of texts at each temperature")
-
-
-BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, add_flags=add_flags)
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, flags={
+    "texts": dict(type=whole, default=120, help="number of texts at each temperature")})

@@ -31,7 +31,6 @@ from measure import command
 from measure.clock import machine
 from measure.models import (
     OPENINGS,
-    SIZES,
     agreeing,
     load_benchmark_pair,
     named,
@@ -250,14 +249,7 @@ def paragraphs(figures, args):
                           for name, row in figures["rows"].items()])
 
 
-def add_flags(parser):
-    """Add the flags of this table."""
-    add = parser.add_argument
-    add("--size", choices=SIZES, default="pair", help="size of the models, or the bundled pair")
-    add("--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="ENGINE",
-        help=f"engines to measure: {', '.join(map(repr, ENGINES))} (default: all)")
-
-
 BENCHMARK = command.Benchmark(
-    __doc__, all_figures, paragraphs, repeats=3, add_flags=add_flags,
+    __doc__, all_figures, paragraphs, repeats=3,
+    flags={"size": command.SIZE, "only": command.parts_flag(ENGINES)},
     requirements="requirements/peers.txt -r requirements/engines.txt")

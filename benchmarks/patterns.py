@@ -33,11 +33,9 @@ from measure.models import OPENINGS, load_benchmark_pair
 from measure.race import race, race_figures
 from sampling import adjusted_logits
 from variants import Models, build, build_plain
-from variants.registry import whole
 from wrappers.forced import ForcedRound, forced_run, with_forced_runs
 
 N_PROMPTS = 3
-LONGEST = 150  # new tokens of a text; the patterns end it earlier
 N_GUESSES = 4
 NAME = {"type": "string", "pattern": "^[A-Z][a-z]{2,9}$"}
 NUMBER = {"type": "integer", "minimum": 1, "maximum": 99}
@@ -74,9 +72,9 @@ def grammar_of_properties(properties):
 
 # ---- measuring
 
-def figures_of_texts(encoder, texts, grammar, temperature, pair, repeats):
+def figures_of_texts(encoder, texts, grammar, temperature, pair, args):
     """Return the figures of all decoders over all prompts, and of the mask."""
-    runs = {name: [[] for _ in range(repeats)] for name in RACED}  # [repeat][prompt]
+    runs = {name: [[] for _ in range(args.repeats)] for name in RACED}  # [repeat][prompt]
     shares = []  # the masks of a round of each text
     stop = {encoder.end_of_text}  # ends the pattern
     # Each prompt has its own race, because its pattern begins after it.
@@ -85,7 +83,7 @@ def figures_of_texts(encoder, texts, grammar, temperature, pair, repeats):
         builders = {name: partial(new_step, new_pattern=new_pattern, temperature=temperature,
                                   stop=stop, speculates=speculates, forces=forces)
                     for name, (speculates, forces) in RACED.items()}
-        results = race(*pair, builders, [ids], LONGEST, repeats, stop)
+        results = race(*pair, builders, [ids], args.N, args.repeats, stop)
         for name, texts_of_repeats in results.items():
             for repeat, written in enumerate(texts_of_repeats):
                 runs[name][repeat] += written
@@ -114,8 +112,9 @@ def mask_share(pattern, ids, rounds, target, stop):
     masks_s: list[float] = []  # seconds of the look and the masks of each round with a pass
     for result in rounds:
         # The round is known already, so what the look returns is not used.
+        most = len(result.ids) + 1  # the run ends before
         start = time.perf_counter()
-        forced_run(x, LONGEST, pattern, stop)
+        forced_run(x, most, pattern, stop)
         after_look = time.perf_counter()
         if not isinstance(result, ForcedRound):
             rows = target(x + result.guesses, len(result.guesses) + 1)
@@ -147,7 +146,7 @@ def all_figures(args):
             # The object begins on its own line, after the opening.
             texts = [encoder.encode(f"{opening}\n") for opening in OPENINGS[:N_PROMPTS]]
             cases[f"{name}, temperature {T:g}"] = figures_of_texts(
-                encoder, texts, grammar, T, pair, args.repeats)
+                encoder, texts, grammar, T, pair, args)
     return machine() | {"prompts": N_PROMPTS, "repeats": args.repeats, "cases": cases}
 
 
@@ -171,12 +170,6 @@ def paragraphs(figures, args):
                           for name, case in figures["cases"].items()])
 
 
-def add_flags(parser):
-    """Add the flags of this table."""
-    parser.add_argument("--repeats", type=whole, default=5,
-                        help="number of repetitions of all measurements")
-
-
-BENCHMARK = command.Benchmark(
-    __doc__, all_figures, paragraphs, add_flags=add_flags,
-    requirements="requirements/pattern.txt")
+# The patterns end most texts before N tokens.
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=5, N=150,
+                              requirements="requirements/pattern.txt")

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.engines import n_threads
-from benchmarks.variants import read_row
+from benchmarks.variants import ROWS_FLAG, read_row
 from lib.backend import products
 from lib.checkpoints.gguf import SMOLLM2, gguf_path
 from lib.markdown import markdown_table, shown
@@ -336,17 +336,9 @@ def paragraphs(figures, args):
             yield from tables(figures[part])
 
 
-def add_flags(parser):
-    """Add the flags of this table."""
-    add = parser.add_argument
-    add("--rows", nargs="+", type=read_row, metavar="ROW",
-        help="measure only these decoders; quote a decoder with its flags")
-    add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0],
-        help="temperatures (default: 0 0.7 1)")
-    add("--only", nargs="+", choices=PARTS, default=[*PARTS],
-        help="parts to measure or to show (default: all)")
-    parser.set_defaults(N=48)  # the model is slower than those of other tables
-
-
-BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=1, add_flags=add_flags,
+FLAGS = {"rows": ROWS_FLAG, "only": command.parts_flag(PARTS),
+         "temperature": dict(type=float, nargs="+", default=[0.0, 0.7, 1.0],
+                             help="temperatures (default: 0 0.7 1)")}
+# N is small, because the model is slower than those of other tables.
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=1, N=48, flags=FLAGS,
                               requirements="requirements/llama.txt")

@@ -243,13 +243,9 @@ def paragraphs(figures, args):
         yield means_table(part["tests"])
 
 
-def add_flags(parser):
-    """Add the flags of this table."""
-    parser.add_argument("--rounds", type=whole, default=2000,
-                        help="number of rounds to record at each temperature")
-    parser.add_argument("--record", type=Path, metavar="FILE",
-                        help=f"write every {EVERY}th round at temperature 1 to FILE, for "
-                             "python -m exact.judge --rows; measure nothing else")
-
-
-BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, add_flags=add_flags)
+FLAGS = {"rounds": dict(type=whole, default=2000,
+                        help="number of rounds to record at each temperature"),
+         "record": dict(type=Path, metavar="FILE", help=f"write every {EVERY}th round at "
+                        "temperature 1 to FILE, for python -m exact.judge --rows; measure "
+                        "nothing else")}
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, flags=FLAGS)

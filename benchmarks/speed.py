@@ -26,7 +26,6 @@ from measure.clock import interleaved, machine, milliseconds, rows_actions
 from measure.command import ranged
 from measure.models import (
     OPENINGS,
-    SIZES,
     load_benchmark_pair,
     named,
     size_in_words,
@@ -231,16 +230,9 @@ def read_probability(text):
     return value
 
 
-def add_flags(parser):
-    """Add the flags of this table."""
-    add = parser.add_argument
-    add("--size", choices=SIZES, default="pair", help="size of the models, or the bundled pair")
-    add("--copy", action="store_true", help="use the target's int8 copy as the draft")
-    add("--only", nargs="+", choices=PARTS, default=[*PARTS],
-        help="parts to measure or to show (default: all)")
-    add("--alpha", type=read_probability, nargs="+", default=[0.6, 0.7, 0.8, 0.9],
-        help="acceptance rates of the simulated races (default: 0.6 0.7 0.8 0.9)")
-    command.add_backend(parser)
-
-
-BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=21, add_flags=add_flags)
+FLAGS = {
+    "size": command.SIZE, "only": command.parts_flag(PARTS), "backend": command.BACKEND,
+    "copy": dict(action="store_true", help="use the target's int8 copy as the draft"),
+    "alpha": dict(type=read_probability, nargs="+", default=[0.6, 0.7, 0.8, 0.9],
+                  help="acceptance rates of the simulated races (default: 0.6 0.7 0.8 0.9)")}
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=21, flags=FLAGS)
