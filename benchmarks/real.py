@@ -25,8 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.engines import n_threads
+from benchmarks.engines import complete_by, generate_by, n_threads
 from benchmarks.variants import ROWS_FLAG, read_row
+from exact.engines.programs import llama_server
 from lib.backend import products
 from lib.checkpoints.gguf import SMOLLM2, gguf_path
 from lib.markdown import markdown_table, shown
@@ -151,19 +152,14 @@ def peer_model():
 
 def transformers_engine(target, stop, **settings):
     """Return transformers' generate."""
-    peer = peer_model()
+    generate = generate_by(peer_model())
     import torch
 
     torch.set_num_threads(n_threads(target))
-    ends = []  # of passes
-    peer.register_forward_hook(lambda *args: ends.append(time.perf_counter()))
 
     def write(x, N):
-        ends.clear()
-        with torch.no_grad():
-            ids = peer.generate(torch.tensor([x]), max_new_tokens=N, do_sample=False,
-                                eos_token_id=sorted(stop), pad_token_id=0, **settings)
-        return ids[0, len(x) :].tolist(), time.perf_counter() - ends[0]
+        ids, ends = generate(x, N, do_sample=False, eos_token_id=sorted(stop), **settings)
+        return ids, time.perf_counter() - ends[0]
 
     return write
 
@@ -171,10 +167,6 @@ def transformers_engine(target, stop, **settings):
 def llama_engine(target, stop, is_float=True, copies=False):
     """Return llama.cpp's server on the package's file, or on the same weights as floats."""
     package("xllamacpp", "llama.cpp needs", "engines.txt")
-    import requests
-
-    from exact.engines.programs import llama_server
-
     path = gguf_path(SMOLLM2)
     with tempfile.TemporaryDirectory() as folder:
         if is_float:
@@ -182,12 +174,7 @@ def llama_engine(target, stop, is_float=True, copies=False):
         server = llama_server(path, None, N_CTX, 0, n_threads(target), copies=copies)
 
     def write(x, N):
-        request = {"prompt": x, "n_predict": N, "temperature": 0.0, "cache_prompt": False,
-                   "return_tokens": True}
-        response = requests.post(f"{server.listening_address}/completion", json=request,
-                                 timeout=300)
-        response.raise_for_status()
-        answer = response.json()
+        answer = complete_by(server, x, N, temperature=0.0)
         return answer["tokens"], answer["timings"]["predicted_ms"] / 1e3
 
     return write

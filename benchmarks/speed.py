@@ -28,7 +28,6 @@ from measure.models import (
     OPENINGS,
     load_benchmark_pair,
     named,
-    size_in_words,
     sizes,
 )
 from measure.race import builder, costs_at, race, race_figures, simulated_builder
@@ -215,7 +214,8 @@ def all_figures(args):
 
 def paragraphs(figures, args):
     """Yield the sentences and tables of a file."""
-    yield f"{size_in_words(figures['size'])}. {figures['measured']}"
+    models = "The bundled pair" if figures["size"] == "pair" else figures["size"]
+    yield f"{models}. {figures['measured']}"
     for part in args.only:
         if part in figures:
             _, tables = PARTS[part]

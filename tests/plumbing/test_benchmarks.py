@@ -28,7 +28,7 @@ from llama import Llama
 from measure import clock, command, passes
 from measure import race as race_module
 from measure.clock import rows_actions
-from measure.models import agreeing, random_model, sizes
+from measure.models import random_model, sizes
 from measure.passes import Run, Timed
 from measure.race import builder, race, race_figures, simulated_builder
 from speculative import Round
@@ -207,14 +207,6 @@ def test_simulated_runs_compare_K_at_equal_luck():
     assert (np.diff(tokens, axis=0) >= 0).all() and (np.diff(tokens, axis=1) >= 0).all()
 
 
-def test_an_agreeing_pair_accepts_every_guess():
-    target = model(0)
-    draft = agreeing(target, n_layers=1)
-    assert [sizes(draft), sizes(target)] == [HPARAMS | {"n_layer": 1}, HPARAMS]
-    text = race_module.write_text(draft, target, greedy("speculative", K=4), [1, 2], N=30, seed=0)
-    assert len(text.rounds) == 30 / (4 + 1)
-
-
 def test_the_sizes_of_a_llama_are_named_as_those_of_a_gpt2():
     assert sizes(Llama(llama_params(), 4)) == dict(n_vocab=13, n_ctx=24, n_embd=16, n_head=4,
                                                    n_layer=2)
@@ -301,9 +293,9 @@ def test_an_engines_figures_by_hand(monkeypatch):
         return x * N, 2 if speculative and temperature == 0 else 4
 
     engine = lambda encoder, draft, target: write
-    set_all(monkeypatch, engines, our_engine=engine, time=clock)
+    set_all(monkeypatch, engines, our_engine=engine, time=clock, SEEDS=5)
     args = Namespace(N=4, repeats=3)
-    row = engines.engine_row(engine, (None, None, None), [[1], [2]], range(5), args)
+    row = engines.engine_row(engine, (None, None, None), [[1], [2]], args)
     assert row == {"same": "2 of 2", "tokens/pass at 0": 2, "tokens/pass at 1": 1, "tokens/s": 4,
                    "plain tokens/s": 2}
 
@@ -420,7 +412,7 @@ def test_every_decoder_that_can_run_has_a_row():
     ("llama.cpp", "xllamacpp")])
 def test_an_engine_writes_our_greedy_texts(engine, package, tmp_path, monkeypatch):
     pytest.importorskip(package)
-    set_all(monkeypatch, engines, SEEDS=0, OPENINGS=engines.OPENINGS[:2])
+    set_all(monkeypatch, engines, SEEDS=1, OPENINGS=engines.OPENINGS[:2])
     path = tmp_path / "a.json"
     status, _, err = outcome(main, "engines", "--only", engine, "--N", 20, "--repeats", 1,
                              "--json", path)
