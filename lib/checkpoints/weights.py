@@ -126,13 +126,13 @@ def random_params(hparams, rng, dtype=np.float32, backend="numpy"):
 
 
 class Weights:
-    """Return the weights of a file by transformers' names; know which were never asked for.
+    """Return the weights of a file by their names; know which were never asked for.
 
-    `arrays` has them by the file's names, which `own_name` finds. `change(name, array)` returns
-    an array as the model has it: in its dtype, on its device.
+    `arrays` has them by the file's own names, which `own_name` finds. `change(name, array)`
+    returns an array as the model has it: in its dtype, on its device.
     """
 
-    def __init__(self, arrays, where, change, own_name=str):
+    def __init__(self, arrays, where, change=lambda name, array: array, own_name=str):
         self.arrays = arrays
         self.where = where
         self.change = change
@@ -154,8 +154,8 @@ class Weights:
     def refuse_unread(self):
         """Raise ValueError if the file has a further weight, as a different kind of model."""
         if self.unread:
-            raise ValueError(f"{self.where} has a weight that a model of its kind does not "
-                             f"have: {min(self.unread)!r:.80}")
+            raise ValueError(f"{self.where} has a weight that a model of its kind and sizes "
+                             f"does not have: {min(self.unread)!r:.80}")
 
 
 def check_hparams(hparams, path):
@@ -184,6 +184,16 @@ def read_all_weights(hparams: dict[str, int], weight_of: WeightOf, where: object
         if not np.isfinite(weight).all():
             raise ValueError(f"need finite weights in {where}, got NaN or inf in {name}")
     return flat
+
+
+def as_stored(array_of: WeightOf) -> WeightOf:
+    """Return the `weight_of` of arrays in which a projection is stored as [n_out, n_in]."""
+    def weight_of(name, *shape):
+        if name.endswith("/w"):
+            return array_of(name, *shape[::-1]).T
+        return array_of(name, *shape)
+
+    return weight_of
 
 
 # ---- safetensors files

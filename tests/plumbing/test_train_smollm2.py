@@ -46,7 +46,7 @@ def model():
 def texts(model, tmp_path):
     with mock.patch.multiple(write, N_TEXTS=6, N_NEW=20, N_SHARD=8, LONGEST_PROMPT=16,
                              LENGTHS_OF_PASSAGES=(5, 50)):
-        write.write_texts(Characters(), model, tmp_path / "answers", 400, seed=1)
+        write.write_answers(Characters(), model, tmp_path / "answers", 400, seed=1)
     return training.load_texts(sorted((tmp_path / "answers").glob("*.npz")))
 
 
@@ -67,10 +67,10 @@ def test_the_answers_and_states_are_the_models(texts, model):
 def test_a_stopped_writer_goes_on_with_the_next_shard(texts, model, tmp_path):
     before = {path: path.read_bytes() for path in (tmp_path / "answers").iterdir()}
     with mock.patch.multiple(write, N_TEXTS=6, N_NEW=20, N_SHARD=8, LONGEST_PROMPT=16):
-        write.write_texts(Characters(), model, tmp_path / "answers", 400, seed=1)
+        write.write_answers(Characters(), model, tmp_path / "answers", 400, seed=1)
         assert {path: path.read_bytes() for path in before} == before
         assert len([*(tmp_path / "answers").iterdir()]) == len(before)  # it was done
-        write.write_texts(Characters(), model, tmp_path / "answers", 800, seed=1)
+        write.write_answers(Characters(), model, tmp_path / "answers", 800, seed=1)
     assert len([*(tmp_path / "answers").iterdir()]) > len(before)
 
 
@@ -86,12 +86,13 @@ def test_the_head_learns_resumes_and_the_decoder_reads_what_was_exported(
         texts, model, tmp_path):
     with mock.patch.multiple(training, N_KEPT=10, BATCH=128, SAVE_SECONDS=0):
         head = training.new_head(model, texts)
-        training.train(head, texts, texts, tmp_path / "head.pt", 8000)
+        training.train_head(head, texts, texts, tmp_path / "head.pt", 8000)
         first, *_, last = map(json.loads, (tmp_path / "head.pt.log").read_text().splitlines())
         assert last["train_loss"] < 0.8 * first["train_loss"] and last["agree"] > first["agree"]
 
         again = training.new_head(model, texts)
-        training.train(again, texts, texts, tmp_path / "head.pt", 8000)  # nothing is left to do
+        # Nothing is left to do.
+        training.train_head(again, texts, texts, tmp_path / "head.pt", 8000)
     for name, weight in head.w.items():
         assert (again.w[name] == weight).all()
         weight.data = weight.data.half().float()  # as on disk

@@ -83,7 +83,7 @@ def padded(texts):
     return ids, h, is_scored
 
 
-def rms_norm(x, g, eps):  # [.., n] -> [.., n]
+def scaled_rows(x, g, eps):  # [.., n] -> [.., n]
     """Scale each row to mean square 1, then apply gain."""
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * g
 
@@ -120,7 +120,7 @@ class Head(nn.Module):
         self.w["ln_f/g"] = self.target_gain.clone()
 
     def norm(self, x, name):
-        return rms_norm(x, self.w[f"{name}/g"], self.eps)
+        return scaled_rows(x, self.w[f"{name}/g"], self.eps)
 
     def qkv(self, x):  # [B, T, n_embd] -> 3 x [B, n_head, T, d_head]
         """Return queries, keys and values, each key and value once per head of its group."""
@@ -223,7 +223,7 @@ def new_head(model, texts, seed=1):
     return head
 
 
-def train(head, texts, held_out, path, n_read, seed=1):
+def train_head(head, texts, held_out, path, n_read, seed=1):
     """Train on about n_read tokens, in as many epochs as that takes; resume from `path`.
 
     The log has the figures of `measure` too.
@@ -237,11 +237,11 @@ def train(head, texts, held_out, path, n_read, seed=1):
     optimizers = trainer.make_optimizers(head, lr=5e-4, muon_lr=0.007, weight_decay=0.02)
     trainer.take_steps(
         head, optimizers, n_steps, path, SAVE_SECONDS,
-        lambda step: learn(head, padded(groups[step]), optimizers, step / n_steps),
+        lambda step: learn_batch(head, padded(groups[step]), optimizers, step / n_steps),
         lambda: measure(head, held_out, N_STEPS))
 
 
-def learn(head, batch, optimizers, progress):
+def learn_batch(head, batch, optimizers, progress):
     """Take one step of every optimizer; return the loss."""
     n_steps = min(N_STEPS, 1 + int(4 * progress))  # at first more would cost time and not help
     loss = head.loss(batch, n_steps, LOSSES[progress >= FIRST])
