@@ -59,6 +59,7 @@ def most_frequent(texts, n_vocab):  # -> [N_KEPT], ascending
 
 def batches(texts, n_tokens, rng):
     """Return lists of texts of similar length, each of at most n_tokens with padding."""
+    # sorted keeps the random order of texts that are about equally long.
     by_length = sorted(rng.permutation(len(texts)), key=lambda i: len(texts[i]["ids"]) // 16)
     found = [[]]
     for text in (texts[i] for i in by_length):
@@ -79,13 +80,9 @@ def padded(texts):
         n = len(text["ids"])
         ids[row, :n] = torch.from_numpy(text["ids"])
         h[row, : n - 1] = torch.from_numpy(text["h"][:-1])
+        # Row i predicts token i + 2. The answer's tokens are n_prompt .. n - 1.
         is_scored[row, text["n_prompt"] - 2 : n - 2] = True
     return ids, h, is_scored
-
-
-def scaled_rows(x, g, eps):  # [.., n] -> [.., n]
-    """Scale each row to mean square 1, then apply gain."""
-    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * g
 
 
 def rotated(x, rotations):  # [.., T, d_head], [T, d_head / 2] -> [.., T, d_head]
@@ -120,7 +117,7 @@ class Head(nn.Module):
         self.w["ln_f/g"] = self.target_gain.clone()
 
     def norm(self, x, name):
-        return scaled_rows(x, self.w[f"{name}/g"], self.eps)
+        return F.rms_norm(x, x.shape[-1:], self.w[f"{name}/g"], self.eps)
 
     def qkv(self, x):  # [B, T, n_embd] -> 3 x [B, n_head, T, d_head]
         """Return queries, keys and values, each key and value once per head of its group."""
@@ -232,7 +229,8 @@ def train_head(head, texts, held_out, path, n_read, seed=1):
     epochs = range(-(-int(n_read) // n_tokens))  # rounded up
     groups = [group for epoch in epochs
               for group in batches(texts, BATCH, np.random.default_rng([seed, epoch]))]
-    n_steps = int(n_read / n_tokens / len(epochs) * len(groups))  # cuts the last epoch
+    share = n_read / (n_tokens * len(epochs))  # of all epochs; the last one is cut
+    n_steps = int(share * len(groups))
     # The ridge regression has set fc, so its rate is low.
     optimizers = trainer.make_optimizers(head, lr=5e-4, muon_lr=0.007, weight_decay=0.02)
     trainer.take_steps(
