@@ -22,13 +22,12 @@ import numpy as np
 from exact.engines.programs import llama_server
 from lib.backend import products
 from lib.checkpoints import gguf
-from lib.checkpoints.huggingface import transformers_name
-from lib.checkpoints.weights import flatten
 from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import machine
 from measure.models import OPENINGS, load_benchmark_pair, named, sizes
 from measure.race import builder, write_text
+from utils import MODELS_DIR
 
 PER_ROUND = 4  # guesses
 SEEDS = 16  # texts per prompt at temperature 1
@@ -83,33 +82,23 @@ def our_engine(encoder, draft, target, decoder="speculative"):
     return write
 
 
-def to_transformers(model):
-    """Return a GPT2LMHeadModel with our weights; its Conv1D keeps [n_in, n_out], too."""
+def load_peer(name):
+    """Return transformers' model of a bundled folder."""
     import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers import AutoModelForCausalLM
 
-    hparams = sizes(model)
-    # transformers has its own names for two sizes. The other three names are equal.
-    config = GPT2Config(vocab_size=hparams.pop("n_vocab"), n_positions=hparams.pop("n_ctx"),
-                        eos_token_id=None, bos_token_id=None, **hparams)
-    # Our projections are transposed in memory. A copy in C order is not.
-    state = {}
-    for name, weight in flatten(model.params):
-        copy = np.array(weight, order="C")
-        state[f"transformer.{transformers_name(name)}"] = torch.from_numpy(copy)
-    peer = GPT2LMHeadModel(config).eval().to(state["transformer.wte.weight"].dtype)
-    # strict=False, because the state lacks lm_head, which is wte itself.
-    peer.load_state_dict(state, strict=False)
+    peer = AutoModelForCausalLM.from_pretrained(MODELS_DIR / name, dtype=torch.float32)
+    peer.generation_config.eos_token_id = None  # no text ends early
     return peer
 
 
 def assisted_engine(encoder, draft, target):
-    """Return transformers' generate on models with our weights."""
+    """Return transformers' generate on the same pair."""
     import torch
 
     torch.set_num_threads(n_threads(target))
-    assistant = to_transformers(draft)
-    generate = generate_by(to_transformers(target))
+    assistant = load_peer("tales-small")
+    generate = generate_by(load_peer("tales-large"))
     # The draft makes PER_ROUND guesses in every round, however confident it is.
     settings = assistant.generation_config
     settings.num_assistant_tokens = PER_ROUND
@@ -118,11 +107,9 @@ def assisted_engine(encoder, draft, target):
 
     def write(x, N, temperature, seed, speculative):
         torch.manual_seed(seed)
-        # min_new_tokens keeps a text from ending early. A greedy text has no temperature, so 0
-        # becomes None.
-        ids, ends = generate(x, N, min_new_tokens=N, do_sample=temperature > 0,
-                             temperature=temperature or None, top_k=0,
-                             assistant_model=assistant if speculative else None)
+        # A greedy text has no temperature, so 0 becomes None.
+        ids, ends = generate(x, N, do_sample=temperature > 0, temperature=temperature or None,
+                             top_k=0, assistant_model=assistant if speculative else None)
         return ids, len(ends)
 
     return write
@@ -135,7 +122,7 @@ def pytorch_engine(encoder, draft, target):
     from wrappers.transformers_model import TransformersModel
 
     torch.set_num_threads(n_threads(target))
-    models = (TransformersModel(to_transformers(model)) for model in (draft, target))
+    models = (TransformersModel(load_peer(name)) for name in ("tales-small", "tales-large"))
     return our_engine(encoder, *models)
 
 

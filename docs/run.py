@@ -9,8 +9,8 @@ from run.flags import parse_args, settings_for_json
 from run.task import load_task
 
 PAGE = Path(__file__).parent / "run.html"
-ROUND = '--prompt "There was once an old woman who" --temperature 1 --K 4 --seed 16'
-FLAGS = f"{ROUND} --n_tokens_to_generate 44"
+FLAGS = ('--prompt "There was once an old woman who" --temperature 1 --K 4 --seed 16 '
+         '--n_tokens_to_generate 44')
 REPEATS = 21
 
 
