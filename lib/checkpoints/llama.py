@@ -149,8 +149,9 @@ def block(weights, sizes, i):
     n_embd, n_inner, eps = sizes.n_embd, sizes.n_inner, sizes.eps
     n_q, n_k = sizes.n_head * sizes.d_head, sizes.n_kv * sizes.d_head
     at, mlp = f"model.layers.{i}.self_attn", f"model.layers.{i}.mlp"
-    attn = {"c_attn": one_map(weights, n_embd, {f"{at}.q_proj": n_q, f"{at}.k_proj": n_k,
-                                               f"{at}.v_proj": n_k}),
+    qkv = {f"{at}.q_proj": n_q, f"{at}.k_proj": n_k, f"{at}.v_proj": n_k}
+    gate_and_up = {f"{mlp}.gate_proj": n_inner, f"{mlp}.up_proj": n_inner}
+    attn = {"c_attn": one_map(weights, n_embd, qkv),
             "c_proj": one_map(weights, n_q, {f"{at}.o_proj": n_embd})}
     for name in ("q_norm", "k_norm"):
         if f"{at}.{name}.weight" in weights:
@@ -158,8 +159,7 @@ def block(weights, sizes, i):
     return {"ln_1": norm(weights, f"model.layers.{i}.input_layernorm", n_embd, eps),
             "attn": attn,
             "ln_2": norm(weights, f"model.layers.{i}.post_attention_layernorm", n_embd, eps),
-            "mlp": {"c_fc": one_map(weights, n_embd, {f"{mlp}.gate_proj": n_inner,
-                                                     f"{mlp}.up_proj": n_inner}),
+            "mlp": {"c_fc": one_map(weights, n_embd, gate_and_up),
                     "c_proj": one_map(weights, n_inner, {f"{mlp}.down_proj": n_embd})}}
 
 
