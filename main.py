@@ -14,6 +14,7 @@ Modules that only some flags need are imported where they are used.
 import io
 import json
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable
 
@@ -121,7 +122,9 @@ def decode(task: Task, new_step: Callable[[Task, Models], Step],
     hides_bar = None if has_bar and not (on_round or title) else True
     show_text = text_printer(task, title) if title else None
     with tqdm(total=task.n_new, unit="token", leave=False, disable=hides_bar) as bar:
-        for result in run.timed(generate(task.x, step, task.n_new, rng, task.ended)):
+        start = time.perf_counter()
+        for result in generate(task.x, step, task.n_new, rng, task.ended):
+            run.add(result, time.perf_counter() - start)
             if on_round:
                 on_round(see(result, run.seconds))
             if show_text:
@@ -130,6 +133,7 @@ def decode(task: Task, new_step: Callable[[Task, Models], Step],
                 from run.rounds import log_probabilities
                 run.logprobs.extend(log_probabilities(result, task.models.is_greedy))
             bar.update(len(result.ids))
+            start = time.perf_counter()  # what is shown is no part of the run's time
     if show_text:
         print("\n")
     return run

@@ -1,7 +1,7 @@
 """Time the passes of models and the rounds of a text; count what the rounds accepted."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -97,14 +97,6 @@ class Run:
             for model in (self.target, self.draft):
                 if model:
                     model.n_prompt = len(model.seconds)
-
-    def timed(self, rounds: Iterator[Round]) -> Iterator[Round]:
-        """Yield rounds, each added with its seconds; the caller's seconds do not count."""
-        start = time.perf_counter()
-        for result in rounds:
-            self.add(result, time.perf_counter() - start)
-            yield result
-            start = time.perf_counter()
 
     @property
     def n_written(self) -> int:

@@ -15,6 +15,7 @@ passes are those of the writing after it. In repeat r, text i has the seed (r, i
 decoder.
 """
 
+import time
 from functools import cache
 from itertools import chain
 
@@ -77,8 +78,10 @@ def write_text(draft, target, build_step, ids, N, seed, stop=()):
     # The step is built before the clock starts, because some decoders read a file of heads.
     step = build_step(draft, target)
     run = Run(draft, target)
-    for _ in run.timed(generate(ids, step, N, np.random.default_rng(seed), stop)):
-        pass
+    start = time.perf_counter()
+    for result in generate(ids, step, N, np.random.default_rng(seed), stop):
+        run.add(result, time.perf_counter() - start)
+        start = time.perf_counter()
     # A race keeps many texts, and so no model with its cache.
     draft.model = target.model = None
     return run

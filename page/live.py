@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -75,12 +76,15 @@ def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
     step = task.with_forced(build(task.entry, models, task.settings), models)
     rng, see = watched(task, models, np.random.default_rng(task.seed))
     run = Run(models.draft, models.target)
-    for result in run.timed(generate(task.x, step, task.n_new, rng, task.ended)):
+    start = time.perf_counter()
+    for result in generate(task.x, step, task.n_new, rng, task.ended):
+        run.add(result, time.perf_counter() - start)
         seen = see(result, run.seconds)
         rounds.append(seen)
         so_far = run_so_far(task, rounds)
         so_far["rounds"] = None  # the page has the earlier rounds already
         send({"round": seen, "run": so_far})
+        start = time.perf_counter()
     send({"seconds": run.seconds})
 
 

@@ -84,7 +84,7 @@ class Counting:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    for module in (measure.passes, run.task):
+    for module in (measure.passes, main, run.task):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

@@ -85,12 +85,13 @@ def read_hparams(folder):
 
 def load_all_weights(folder, hparams, dtype=np.float32):
     """Return all weights as one flat array."""
-    stored = {name: array for name, array in stored_arrays(folder).items()
-              if not MASK.fullmatch(name)}
+    stored = stored_arrays(folder)
+    for mask in [*filter(MASK.fullmatch, stored)]:
+        del stored[mask]
     weights = Weights(stored, folder, own_name=transformers_name)
     flat = read_all_weights(hparams, weights, folder, dtype)
     # lm_head, the unembedding, has no place in our tree, because it must be equal to wte.
-    has_lm_head = "lm_head" in weights
+    has_lm_head = "lm_head.weight" in stored
     if has_lm_head and not np.array_equal(weights("lm_head"), weights("wte")):
         raise ValueError(f"lm_head.weight differs from wte.weight in {folder}: only models "
                          "with tied embeddings can be read")

@@ -147,7 +147,8 @@ def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
         clock.now += 100
         return greedy("speculative", K=2)(draft, target)
 
-    monkeypatch.setattr(passes, "time", clock)
+    for module in (race_module, passes):
+        monkeypatch.setattr(module, "time", clock)
     text = race_module.write_text(Slow(1.0), Slow(10.0), build_step, [1], N=5, seed=0)
     # 3 tokens by 2 draft passes, then 2 tokens by 1 draft pass
     assert (text.draft.writing(), text.target.writing()) == ([1.0], [10.0])
