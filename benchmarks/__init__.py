@@ -6,10 +6,9 @@ variants    every decoder
 acceptance  acceptance against temperature
 rules       expected tokens per round of every test
 batch       several texts per pass
-quantized   the int8 copy as the draft
+quantized   how near rounded copies of the target are to it
 patterns    texts that fit a pattern
 engines     other programs on the same work
-loops       our loop and transformers' loop over the same models
 low_acceptance  faults in the draft, and the acceptance by position that shows them
 real        a real chat model, and other programs on the same prompts
 power       the oracle's power: how surely it refuses a wrong rule

@@ -12,7 +12,7 @@ from lib.terminal import Help, Parser
 from measure import command
 
 NAMES = ("speed", "variants", "acceptance", "rules", "batch", "quantized", "patterns",
-         "engines", "loops", "low_acceptance", "power", "real")
+         "engines", "low_acceptance", "power", "real")
 
 
 def main(argv=None):
@@ -25,9 +25,8 @@ def main(argv=None):
     name = parser.parse_args(words[:1]).name
     benchmark = importlib.import_module(f"benchmarks.{name}").BENCHMARK
     program = f"benchmarks {name}"
-    parser = command.new_parser(program, benchmark.doc, benchmark.repeats)
-    if benchmark.add_flags:
-        benchmark.add_flags(parser)
+    parser = command.new_parser(program, benchmark.doc, benchmark.repeats, benchmark.N,
+                                benchmark.flags)
     args = command.parse(parser, words[1:])
     return command.run(program, args, benchmark.all_figures, benchmark.paragraphs,
                        benchmark.requirements)

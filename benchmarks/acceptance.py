@@ -11,10 +11,8 @@
 Positions of one text are not independent, so standard errors count texts.
 """
 
-
 import numpy as np
 
-from benchmarks.rules import mean_and_error
 from lib.markdown import markdown_table
 from lib.statistics import standard_error
 from measure import command
@@ -84,10 +82,10 @@ def paragraphs(figures, args):
          for temperature, row in figures["temperatures"].items()])
 
 
-def add_flags(parser):
-    """Add the flags of this table."""
-    parser.add_argument("--texts", type=whole, default=120,
-                        help="number of texts at each temperature")
+def mean_and_error(figure):
+    """Return a mean and its standard error as text."""
+    return f"{figure['mean']:.3f} ± {figure['error']:.3f}"
 
 
-BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, add_flags=add_flags)
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, flags={
+    "texts": dict(type=whole, default=120, help="number of texts at each temperature")})

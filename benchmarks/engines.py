@@ -1,16 +1,14 @@
 """Compare our texts and speed with those of transformers and llama.cpp on the same work.
 
     python -m benchmarks engines --N 48 --json benchmarks/results/engines.json
-    python -m benchmarks engines --size 124M --N 60 --json benchmarks/results/engines-124M.json
     python -m benchmarks engines --only llama.cpp --N 20
 
     same          prompts whose greedy speculative text is the text of our plain decoding
     tokens/pass   new tokens / passes of the target, at temperature 0 and 1 (several seeds)
     tokens/s      speculative and plain, greedy, one text at a time: the median
 
-A released size has one text, random weights, and two drafts, the ends of the scale: one whose
-guesses are always rejected, and one whose guesses are always accepted. Weights, keys and values
-are float32 everywhere, and every engine has as many threads as our products. transformers needs
+All engines have the weights of the bundled pair. Weights, keys and values are float32
+everywhere, and every engine has as many threads as our products. transformers needs
 requirements/peers.txt, llama.cpp requirements/engines.txt.
 """
 
@@ -21,24 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
-from encoder import Encoder, byte_characters
 from exact.engines.programs import llama_server
 from lib.backend import products
-from lib.checkpoints.huggingface import transformers_name
-from lib.checkpoints.weights import flatten
+from lib.checkpoints import gguf
 from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import machine
-from measure.models import (
-    OPENINGS,
-    SIZES,
-    agreeing,
-    load_benchmark_pair,
-    named,
-    size_in_words,
-    sizes,
-)
+from measure.models import OPENINGS, load_benchmark_pair, named, sizes
 from measure.race import builder, write_text
+from utils import MODELS_DIR
 
 PER_ROUND = 4  # guesses
 SEEDS = 16  # texts per prompt at temperature 1
@@ -49,6 +38,36 @@ def n_threads(model):
     """Return the number of threads of our passes, 1 if more do not pay for any weight."""
     largest = model.params["wte"]  # wte is the largest weight: n_vocab > 4 n_embd in all models
     return products.N_THREADS if largest.size >= products.SHARED else 1
+
+
+# ---- other programs, which benchmarks/real.py has too
+
+def generate_by(peer):
+    """Return transformers' generate: (x, N, settings) -> (new ids, the end of each pass)."""
+    import torch  # here: it takes seconds to import
+
+    ends = []
+    peer.register_forward_hook(lambda *args: ends.append(time.perf_counter()))
+
+    def generate(x, N, **settings):
+        ends.clear()
+        with torch.no_grad():
+            ids = peer.generate(torch.tensor([x]), max_new_tokens=N, pad_token_id=0, **settings)
+        return ids[0, len(x) :].tolist(), [*ends]
+
+    return generate
+
+
+def complete_by(server, x, N, **settings):
+    """Return the answer of llama.cpp's server: the "tokens" after x, and "timings"."""
+    import requests
+
+    request = {"prompt": x, "n_predict": N, "cache_prompt": False, "return_tokens": True,
+               **settings}
+    response = requests.post(f"{server.listening_address}/completion", json=request,
+                             timeout=300)
+    response.raise_for_status()
+    return response.json()
 
 
 # ---- the engines: each returns write(x, N, temperature, seed, speculative) -> (ids, passes)
@@ -63,76 +82,52 @@ def our_engine(encoder, draft, target, decoder="speculative"):
     return write
 
 
-def to_transformers(model):
-    """Return a GPT2LMHeadModel with our weights; its Conv1D keeps [n_in, n_out], too."""
-    import torch  # here: it takes seconds to import
-    from transformers import GPT2Config, GPT2LMHeadModel
+def load_peer(name):
+    """Return transformers' model of a bundled folder."""
+    import torch
+    from transformers import AutoModelForCausalLM
 
-    hparams = sizes(model)
-    # transformers has its own names for two sizes. The other three names are equal.
-    config = GPT2Config(vocab_size=hparams.pop("n_vocab"), n_positions=hparams.pop("n_ctx"),
-                        eos_token_id=None, bos_token_id=None, **hparams)
-    # Our projections are transposed in memory. A copy in C order is not.
-    state = {}
-    for name, weight in flatten(model.params):
-        copy = np.array(weight, order="C")
-        state[f"transformer.{transformers_name(name)}"] = torch.from_numpy(copy)
-    peer = GPT2LMHeadModel(config).eval().to(state["transformer.wte.weight"].dtype)
-    # strict=False, because the state lacks lm_head, which is wte itself.
-    peer.load_state_dict(state, strict=False)
+    peer = AutoModelForCausalLM.from_pretrained(MODELS_DIR / name, dtype=torch.float32)
+    peer.generation_config.eos_token_id = None  # no text ends early
     return peer
 
 
 def assisted_engine(encoder, draft, target):
-    """Return transformers' generate on models with our weights."""
+    """Return transformers' generate on the same pair."""
     import torch
 
     torch.set_num_threads(n_threads(target))
-    return generate_of(to_transformers(draft), to_transformers(target))
-
-
-def generate_of(assistant, peer):
-    """Return transformers' generate as an engine, plain or assisted by the draft."""
-    import torch
-
+    assistant = load_peer("tales-small")
+    generate = generate_by(load_peer("tales-large"))
     # The draft makes PER_ROUND guesses in every round, however confident it is.
     settings = assistant.generation_config
     settings.num_assistant_tokens = PER_ROUND
     settings.assistant_confidence_threshold = 0
     settings.num_assistant_tokens_schedule = "constant"
-    # The hook adds an entry for each pass of the target.
-    passes = []
-    peer.register_forward_hook(lambda *args: passes.append(1))
 
     def write(x, N, temperature, seed, speculative):
         torch.manual_seed(seed)
-        passes.clear()
-        with torch.no_grad():
-            # min_new_tokens keeps a text from ending early. A greedy text has no temperature,
-            # so 0 becomes None.
-            ids = peer.generate(torch.tensor([x]), max_new_tokens=N, min_new_tokens=N,
-                                do_sample=temperature > 0, temperature=temperature or None,
-                                top_k=0, pad_token_id=0,
-                                assistant_model=assistant if speculative else None)
-        return ids[0, len(x) :].tolist(), len(passes)
+        # A greedy text has no temperature, so 0 becomes None.
+        ids, ends = generate(x, N, do_sample=temperature > 0, temperature=temperature or None,
+                             top_k=0, assistant_model=assistant if speculative else None)
+        return ids, len(ends)
 
     return write
 
 
+def pytorch_engine(encoder, draft, target):
+    """Return this project's engine on the models that `assisted_engine` has."""
+    import torch
+
+    from wrappers.transformers_model import TransformersModel
+
+    torch.set_num_threads(n_threads(target))
+    models = (TransformersModel(load_peer(name)) for name in ("tales-small", "tales-large"))
+    return our_engine(encoder, *models)
+
+
 def server_engine(encoder, draft, target):
     """Run llama.cpp's servers, without and with a draft, on GGUF files."""
-    import requests
-
-    from lib.checkpoints import gguf
-
-    # A GGUF file needs a vocabulary, although all tokens are sent as numbers. Random weights
-    # have none, so one is made: the 256 bytes, one merge, and made-up names for all other
-    # tokens.
-    if encoder is None:
-        names = (f"<{i}>" for i in range(target.n_vocab))
-        symbols = [*byte_characters().values(), "ab", *names]
-        # There are more symbols than tokens. zip leaves out the last symbols.
-        encoder = Encoder(dict(zip(symbols, range(target.n_vocab))), [("a", "b")])
     with tempfile.TemporaryDirectory() as folder:
         target_path = Path(folder, "target.gguf")
         draft_path = Path(folder, "draft.gguf")
@@ -144,66 +139,39 @@ def server_engine(encoder, draft, target):
         fast = llama_server(target_path, draft_path, *settings)
 
     def write(x, N, temperature, seed, speculative):
-        request = {"prompt": x, "n_predict": N, "temperature": temperature, "seed": seed,
-                   "top_k": 0, "top_p": 1.0, "min_p": 0.0, "cache_prompt": False,
-                   "ignore_eos": True, "return_tokens": True}
-        server = fast if speculative else plain
-        url = f"{server.listening_address}/completion"
-        response = requests.post(url, json=request, timeout=300)
-        response.raise_for_status()
-        answer = response.json()
+        answer = complete_by(fast if speculative else plain, x, N, temperature=temperature,
+                             seed=seed, top_k=0, top_p=1.0, min_p=0.0, ignore_eos=True)
         # The server does not count passes. A pass appends its accepted guesses and one more
         # token, so N = passes + accepted.
-        n_accepted = answer["timings"].get("draft_n_accepted", 0)
-        return answer["tokens"], N - n_accepted
+        return answer["tokens"], N - answer["timings"].get("draft_n_accepted", 0)
 
     return write
 
 
 ENGINES = {"here": our_engine, "here, match": partial(our_engine, decoder="match"),
-           "transformers": assisted_engine, "llama.cpp": server_engine}
+           "here, PyTorch": pytorch_engine, "transformers": assisted_engine,
+           "llama.cpp": server_engine}
 
 
 # ---- the table
 
-def texts_and_pairs(size):
-    """Return (encoder or None, prompts as ids, pairs).
-
-    `pairs` is {the end of a row's name: (draft, target)}. A released size has two pairs,
-    because random weights have no acceptance of their own.
-    """
-    encoder, draft, target = load_benchmark_pair(size)
-    if encoder:
-        return encoder, [encoder.encode(opening) for opening in OPENINGS], {"": (draft, target)}
-    # `agreeing` sets the target's later layers to 0. This target is in both pairs.
-    first_layers = agreeing(target, len(draft.params["blocks"]))
-    pairs = {", all rejected": (draft, target), ", all accepted": (first_layers, target)}
-    one_prompt = list(range(1, 33))
-    return None, [one_prompt], pairs
-
-
 def all_figures(args):
-    """Return the figures of one size."""
-    encoder, xs, pairs = texts_and_pairs(args.size)
-    # Seeds of the texts at temperature 1. No such texts are written with random weights.
-    seeds = range(SEEDS if encoder else 0)
-    rows = {}
-    for name in args.only:
-        for end, pair in pairs.items():
-            models = (encoder, *pair)
-            rows[name + end] = engine_row(ENGINES[name], models, xs, seeds, args)
-    return machine() | {"size": args.size, "K": PER_ROUND, "texts": named(len(xs), args.N),
-                        "rows": rows}
+    """Return the figures of the engines wanted."""
+    models = load_benchmark_pair("pair")
+    encoder, *_ = models
+    xs = [encoder.encode(opening) for opening in OPENINGS]
+    rows = {name: engine_row(ENGINES[name], models, xs, args) for name in args.only}
+    return machine() | {"K": PER_ROUND, "texts": named(len(xs), args.N), "rows": rows}
 
 
-def engine_row(engine, pair, xs, seeds, args):
-    """Return one row of the table; `pair` is (encoder, draft, target)."""
+def engine_row(engine, models, xs, args):
+    """Return one row of the table; `models` is (encoder, draft, target)."""
     n_same = 0  # prompts whose greedy speculative text is our plain text
     n_passes = 0  # at temperature 0
     n_passes_at_1 = 0  # at temperature 1
     seconds = {False: [], True: []}  # of plain and of speculative texts
-    our_write = our_engine(*pair)
-    write = engine(*pair)
+    our_write = our_engine(*models)
+    write = engine(*models)
     for x in xs:
         write(x, 2, 0.0, 0, True)  # warm-up
         # Plain and speculative texts take turns.
@@ -215,37 +183,26 @@ def engine_row(engine, pair, xs, seeds, args):
         # The last text of the loop is speculative, and its ids and its passes n are counted.
         n_same += ids == our_ids
         n_passes += n
-        for seed in seeds:
+        for seed in range(SEEDS):
             _, n_at_1 = write(x, args.N, 1.0, seed, True)
             n_passes_at_1 += n_at_1
     n_ids = args.N * len(xs)
     # The median over all repeats and prompts, whose texts are equally long.
     rates = [args.N / float(np.median(seconds[speculative])) for speculative in (True, False)]
-    # Without seeds there is no text at temperature 1.
-    per_pass_at_1 = None
-    if seeds:
-        per_pass_at_1 = len(seeds) * n_ids / n_passes_at_1
-    values = (n_ids / n_passes, per_pass_at_1, *rates)  # in the order of COLUMNS
+    # In the order of COLUMNS.
+    values = (n_ids / n_passes, SEEDS * n_ids / n_passes_at_1, *rates)
     return {"same": f"{n_same} of {len(xs)}", **dict(zip(COLUMNS, values))}
 
 
 def paragraphs(figures, args):
     """Yield the sentence and the table of a file."""
-    models = size_in_words(figures["size"])
-    yield f"{models}, K = {figures['K']}, {figures['texts']}. {figures['measured']}"
+    yield f"The bundled pair, K = {figures['K']}, {figures['texts']}. {figures['measured']}"
     yield markdown_table(["engine", "same", *COLUMNS],
                          [[name, row["same"], *(shown(row[column]) for column in COLUMNS)]
                           for name, row in figures["rows"].items()])
 
 
-def add_flags(parser):
-    """Add the flags of this table."""
-    add = parser.add_argument
-    add("--size", choices=SIZES, default="pair", help="size of the models, or the bundled pair")
-    add("--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="ENGINE",
-        help=f"engines to measure: {', '.join(map(repr, ENGINES))} (default: all)")
-
-
 BENCHMARK = command.Benchmark(
-    __doc__, all_figures, paragraphs, repeats=3, add_flags=add_flags,
+    __doc__, all_figures, paragraphs, repeats=3,
+    flags={"only": command.parts_flag(ENGINES)},
     requirements="requirements/peers.txt -r requirements/engines.txt")

@@ -229,5 +229,4 @@ def paragraphs(figures, args):
             [[name, *acceptance_cells(case["first_guess"])] for name, case in cases.items()])
 
 
-BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=2,
-                              add_flags=lambda parser: parser.set_defaults(N=200))
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=2, N=200)

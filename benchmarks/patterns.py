@@ -13,7 +13,6 @@ under the mask; those with forced runs write forced tokens without a pass (wrapp
     look               the search for tokens that the pattern forces, before each round
     masks of a round   (seconds of the look + seconds to mask all rows of the round, the draft's
                        and the target's) / seconds of the round's target pass
-    a forced token     (seconds of a look / tokens that it wrote) / seconds of a target pass
 
 The rounds of a text are run again to measure masks, with a look, a pass and masks in turns.
 """
@@ -34,11 +33,9 @@ from measure.models import OPENINGS, load_benchmark_pair
 from measure.race import race, race_figures
 from sampling import adjusted_logits
 from variants import Models, build, build_plain
-from variants.registry import whole
 from wrappers.forced import ForcedRound, forced_run, with_forced_runs
 
 N_PROMPTS = 3
-LONGEST = 150  # new tokens of a text; the patterns end it earlier
 N_GUESSES = 4
 NAME = {"type": "string", "pattern": "^[A-Z][a-z]{2,9}$"}
 NUMBER = {"type": "integer", "minimum": 1, "maximum": 99}
@@ -53,7 +50,6 @@ RACED = {  # name -> whether it speculates, whether it has forced runs
     "plain": (False, False), "plain, forced runs": (False, True),
     "speculative": (True, False), "speculative, forced runs": (True, True)}
 
-COSTS = ("masks of a round", "a forced token")
 
 
 def new_step(draft, target, new_pattern, temperature, stop, speculates, forces):
@@ -76,10 +72,10 @@ def grammar_of_properties(properties):
 
 # ---- measuring
 
-def figures_of_texts(encoder, texts, grammar, temperature, pair, repeats):
+def figures_of_texts(encoder, texts, grammar, temperature, pair, args):
     """Return the figures of all decoders over all prompts, and of the mask."""
-    runs = {name: [[] for _ in range(repeats)] for name in RACED}  # [repeat][prompt]
-    shares = []  # (masks of a round, a forced token) of each text
+    runs = {name: [[] for _ in range(args.repeats)] for name in RACED}  # [repeat][prompt]
+    shares = []  # the masks of a round of each text
     stop = {encoder.end_of_text}  # ends the pattern
     # Each prompt has its own race, because its pattern begins after it.
     for ids in texts:
@@ -87,19 +83,17 @@ def figures_of_texts(encoder, texts, grammar, temperature, pair, repeats):
         builders = {name: partial(new_step, new_pattern=new_pattern, temperature=temperature,
                                   stop=stop, speculates=speculates, forces=forces)
                     for name, (speculates, forces) in RACED.items()}
-        results = race(*pair, builders, [ids], LONGEST, repeats, stop)
+        results = race(*pair, builders, [ids], args.N, args.repeats, stop)
         for name, texts_of_repeats in results.items():
             for repeat, written in enumerate(texts_of_repeats):
                 runs[name][repeat] += written
         # Each repeat of this race is a list with one text, because the race has one prompt.
         _, target = pair
-        shares += [mask_shares(new_pattern(), ids, text.rounds, target.fresh(), stop)
+        shares += [mask_share(new_pattern(), ids, text.rounds, target.fresh(), stop)
                    for [text] in results["speculative, forced runs"]]
     rows = {name: race_figures(texts, runs["plain"]) | {"forced": forced_share(texts)}
             for name, texts in runs.items()}
-    masks_of_rounds, forced_tokens = zip(*shares)
-    return {"decoders": rows, "masks of a round": spread(masks_of_rounds),
-            "a forced token": spread(forced_tokens)}
+    return {"decoders": rows, "masks of a round": spread(shares)}
 
 
 def forced_share(texts_of_repeats):
@@ -109,35 +103,29 @@ def forced_share(texts_of_repeats):
     return n_forced / sum(len(result.ids) for result in rounds)
 
 
-def mask_shares(pattern, ids, rounds, target, stop):
-    """Return the masks of a round, and a forced token, in target passes: means over a text."""
+def mask_share(pattern, ids, rounds, target, stop):
+    """Return the masks of a round in target passes: the ratio of their means over a text."""
     x = list(ids)
     # The prompt is read here, so that it is not a part of the first round's pass.
     target(x)
     pass_s: list[float] = []  # seconds of each pass
     masks_s: list[float] = []  # seconds of the look and the masks of each round with a pass
-    token_s: list[float] = []  # seconds of each forced token
     for result in rounds:
-        # The look is run again for its time alone. The round is known already, so what the look
-        # returns is not used.
+        # The round is known already, so what the look returns is not used.
+        most = len(result.ids) + 1  # the run ends before
         start = time.perf_counter()
-        forced_run(x, LONGEST, pattern, stop)
+        forced_run(x, most, pattern, stop)
         after_look = time.perf_counter()
-        look_s = after_look - start
-        if isinstance(result, ForcedRound):
-            # The look wrote all tokens of this round, so each has an equal part of the time.
-            n_forced = len(result.ids)
-            token_s += [look_s / n_forced] * n_forced
-        else:
+        if not isinstance(result, ForcedRound):
             rows = target(x + result.guesses, len(result.guesses) + 1)
             after_pass = time.perf_counter()
             mask_round(rows, x, result.guesses, pattern)
             after_masks = time.perf_counter()
             pass_s.append(after_pass - after_look)
             # The look of this round wrote nothing, but took its time.
-            masks_s.append(look_s + (after_masks - after_pass))
+            masks_s.append((after_look - start) + (after_masks - after_pass))
         x += result.ids
-    return np.mean(masks_s) / np.mean(pass_s), np.mean(token_s) / np.mean(pass_s)
+    return np.mean(masks_s) / np.mean(pass_s)
 
 
 def mask_round(rows, x, guesses, pattern):
@@ -158,7 +146,7 @@ def all_figures(args):
             # The object begins on its own line, after the opening.
             texts = [encoder.encode(f"{opening}\n") for opening in OPENINGS[:N_PROMPTS]]
             cases[f"{name}, temperature {T:g}"] = figures_of_texts(
-                encoder, texts, grammar, T, pair, args.repeats)
+                encoder, texts, grammar, T, pair, args)
     return machine() | {"prompts": N_PROMPTS, "repeats": args.repeats, "cases": cases}
 
 
@@ -177,17 +165,11 @@ def paragraphs(figures, args):
                               "tokens per second (quartiles)", "speed-up (slowest - fastest)"],
                              lines)
     yield "What masks cost, in target passes:"
-    lines = [[name, *(ranged(case[cost], "{:.3f}") for cost in COSTS)]
-             for name, case in figures["cases"].items()]
-    yield markdown_table(["text", *(f"{cost} (quartiles)" for cost in COSTS)], lines)
+    yield markdown_table(["text", "masks of a round (quartiles)"],
+                         [[name, ranged(case["masks of a round"], "{:.3f}")]
+                          for name, case in figures["cases"].items()])
 
 
-def add_flags(parser):
-    """Add the flags of this table."""
-    parser.add_argument("--repeats", type=whole, default=5,
-                        help="number of repetitions of all measurements")
-
-
-BENCHMARK = command.Benchmark(
-    __doc__, all_figures, paragraphs, add_flags=add_flags,
-    requirements="requirements/pattern.txt")
+# The patterns end most texts before N tokens.
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=5, N=150,
+                              requirements="requirements/pattern.txt")

@@ -25,8 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.engines import n_threads
-from benchmarks.variants import read_row
+from benchmarks.engines import complete_by, generate_by, n_threads
+from benchmarks.variants import ROWS_FLAG, read_row
+from exact.engines.programs import llama_server
 from lib.backend import products
 from lib.checkpoints.gguf import SMOLLM2, gguf_path
 from lib.markdown import markdown_table, shown
@@ -47,7 +48,6 @@ from measure.race import (
     write_text,
 )
 from run.task import text_and_ids
-from sampling import with_sampling
 from utils import MODELS_DIR, load_model
 from variants import DECODERS
 from variants.quantized import int8_copy
@@ -151,19 +151,14 @@ def peer_model():
 
 def transformers_engine(target, stop, **settings):
     """Return transformers' generate."""
-    peer = peer_model()
+    generate = generate_by(peer_model())
     import torch
 
     torch.set_num_threads(n_threads(target))
-    ends = []  # of passes
-    peer.register_forward_hook(lambda *args: ends.append(time.perf_counter()))
 
     def write(x, N):
-        ends.clear()
-        with torch.no_grad():
-            ids = peer.generate(torch.tensor([x]), max_new_tokens=N, do_sample=False,
-                                eos_token_id=sorted(stop), pad_token_id=0, **settings)
-        return ids[0, len(x) :].tolist(), time.perf_counter() - ends[0]
+        ids, ends = generate(x, N, do_sample=False, eos_token_id=sorted(stop), **settings)
+        return ids, time.perf_counter() - ends[0]
 
     return write
 
@@ -171,10 +166,6 @@ def transformers_engine(target, stop, **settings):
 def llama_engine(target, stop, is_float=True, copies=False):
     """Return llama.cpp's server on the package's file, or on the same weights as floats."""
     package("xllamacpp", "llama.cpp needs", "engines.txt")
-    import requests
-
-    from exact.engines.programs import llama_server
-
     path = gguf_path(SMOLLM2)
     with tempfile.TemporaryDirectory() as folder:
         if is_float:
@@ -182,12 +173,7 @@ def llama_engine(target, stop, is_float=True, copies=False):
         server = llama_server(path, None, N_CTX, 0, n_threads(target), copies=copies)
 
     def write(x, N):
-        request = {"prompt": x, "n_predict": N, "temperature": 0.0, "cache_prompt": False,
-                   "return_tokens": True}
-        response = requests.post(f"{server.listening_address}/completion", json=request,
-                                 timeout=300)
-        response.raise_for_status()
-        answer = response.json()
+        answer = complete_by(server, x, N, temperature=0.0)
         return answer["tokens"], answer["timings"]["predicted_ms"] / 1e3
 
     return write
@@ -245,24 +231,7 @@ def engine_figures(models, prompts, stop, args):
         rows[name] = {"tokens_per_s": over_prompts(of_prompts),
                       "speedup": over_prompts(np.array(of_prompts) / plain),
                       "same": f"{n_same} of {len(prompts)}"}
-    xs = [x for _, x in prompts]
-    return {"rows": rows, "skipped": skipped,
-            "rounding": rounding(models, [x + ids for x, ids in zip(xs, texts["plain"])], xs)}
-
-
-def rounding(models, texts, xs):
-    """Return how far the copy's distributions are from the target's, at temperature 1.
-
-    "divergence" is the mean KL divergence of a position after the prompts `xs`, "best" the
-    share of positions with the same most probable token.
-    """
-    divergences, same = [], []
-    for text, x in zip(texts, xs):
-        q, p = (with_sampling(model, temperature=1)(text, len(text) - len(x) + 1)
-                for model in models)
-        divergences += (p * np.log(p / q)).sum(axis=-1).tolist()
-        same += (p.argmax(axis=-1) == q.argmax(axis=-1)).tolist()
-    return {"divergence": float(np.mean(divergences)), "best": float(np.mean(same))}
+    return {"rows": rows, "skipped": skipped}
 
 
 # ---- the table
@@ -296,9 +265,6 @@ def engine_table(part):
     yield markdown_table(["program", "tokens/s (range)", "speed-up (range)", "same"],
                          [[name, ranged(row["tokens_per_s"], "{:.0f}"), ranged(row["speedup"]),
                            row["same"]] for name, row in part["rows"].items()])
-    yield (f"The int8 copy's distribution: mean KL divergence "
-           f"{part['rounding']['divergence']:.4f}, the same most probable token at "
-           f"{part['rounding']['best']:.1%} of the positions.")
     yield from not_measured(part)
 
 
@@ -336,17 +302,9 @@ def paragraphs(figures, args):
             yield from tables(figures[part])
 
 
-def add_flags(parser):
-    """Add the flags of this table."""
-    add = parser.add_argument
-    add("--rows", nargs="+", type=read_row, metavar="ROW",
-        help="measure only these decoders; quote a decoder with its flags")
-    add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0],
-        help="temperatures (default: 0 0.7 1)")
-    add("--only", nargs="+", choices=PARTS, default=[*PARTS],
-        help="parts to measure or to show (default: all)")
-    parser.set_defaults(N=48)  # the model is slower than those of other tables
-
-
-BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=1, add_flags=add_flags,
+FLAGS = {"rows": ROWS_FLAG, "only": command.parts_flag(PARTS),
+         "temperature": dict(type=float, nargs="+", default=[0.0, 0.7, 1.0],
+                             help="temperatures (default: 0 0.7 1)")}
+# N is small, because the model is slower than those of other tables.
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=1, N=48, flags=FLAGS,
                               requirements="requirements/llama.txt")

@@ -27,10 +27,9 @@ from typing import NamedTuple
 import numpy as np
 
 from exact import recorded
-from exact.expected import FORMS, chain_bound, match_tokens, mean_tokens
+from exact.expected import chain_bound, match_tokens, mean_tokens
 from exact.recorded import means_table
 from lib import terminal
-from lib.markdown import markdown_table
 from lib.statistics import means
 from measure import command
 from measure.models import LENGTH, OPENINGS, load_benchmark_pair
@@ -48,7 +47,6 @@ from variants.tree import guess_shape, verify_tree
 K = 4
 RECORDED_WIDTHS = (2, 2, 1, 1)  # a width for each of the K levels
 TEMPERATURES = (1.0, 0.7)
-N_SIBLINGS = (1, 2, 3)
 EVERY = 10  # --record writes every tenth round, because neighbours share their text
 
 
@@ -213,14 +211,6 @@ def tests_of_doubled(doubled):
             "multipath, 2 paths of 4": mean_tokens(verify_best_path, paths, None, p_paths)}
 
 
-def siblings(place):
-    """Return {"n: test": probability that one of n guesses for one position is accepted}."""
-    # The row that the first guess at the root (-1) was drawn from.
-    _, p_draft = place.tree.guesses_at(-1)[0]
-    return {f"{n}: {test}": form(p_draft, place.p_target[0], n)
-            for n in N_SIBLINGS for test, form in FORMS.items()}
-
-
 # ---- figures
 
 def all_figures(args):
@@ -232,14 +222,11 @@ def all_figures(args):
         # Each list has one entry per round.
         texts = []  # the number of the round's text
         by_test = []  # the round's figures from `tests` and `tests_of_doubled`
-        by_guesses = []  # the round's figures from `siblings`
         for text, place in places_of_pair(temperature, args.rounds):
             texts.append(text)
             by_test.append(tests(place) | tests_of_doubled(place.doubled))
-            by_guesses.append(siblings(place))
         temperatures[f"{temperature:g}"] = {
-            "texts": len(set(texts)), "tests": means(by_test, texts),
-            "siblings": means(by_guesses, texts)}
+            "texts": len(set(texts)), "tests": means(by_test, texts)}
     return {"N": LENGTH, "K": K, "rounds": args.rounds, "temperatures": temperatures}
 
 
@@ -250,34 +237,15 @@ def paragraphs(figures, args):
     if "recorded" in figures:
         yield from recorded.paragraphs(path=figures["recorded"])
         return
-    parts = figures["temperatures"].items()
-    for temperature, part in parts:
+    for temperature, part in figures["temperatures"].items():
         yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} "
                f"texts of {figures['N']} tokens (openings), K = {figures['K']}.")
         yield means_table(part["tests"])
-    yield "The probability that one of the guesses for a position is accepted:"
-    # A line per temperature and number of guesses, a column per test.
-    rows = []
-    for temperature, part in parts:
-        for n in N_SIBLINGS:
-            # The keys are those of `siblings`.
-            cells = [mean_and_error(part["siblings"][f"{n}: {test}"]) for test in FORMS]
-            rows.append([temperature, n, *cells])
-    yield markdown_table(["temperature", "guesses", *FORMS], rows)
 
 
-def mean_and_error(figure):
-    """Return a mean and its standard error as text."""
-    return f"{figure['mean']:.3f} ± {figure['error']:.3f}"
-
-
-def add_flags(parser):
-    """Add the flags of this table."""
-    parser.add_argument("--rounds", type=whole, default=2000,
-                        help="number of rounds to record at each temperature")
-    parser.add_argument("--record", type=Path, metavar="FILE",
-                        help=f"write every {EVERY}th round at temperature 1 to FILE, for "
-                             "python -m exact.judge --rows; measure nothing else")
-
-
-BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, add_flags=add_flags)
+FLAGS = {"rounds": dict(type=whole, default=2000,
+                        help="number of rounds to record at each temperature"),
+         "record": dict(type=Path, metavar="FILE", help=f"write every {EVERY}th round at "
+                        "temperature 1 to FILE, for python -m exact.judge --rows; measure "
+                        "nothing else")}
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, flags=FLAGS)

@@ -4,6 +4,7 @@
     python -m benchmarks speed --size 124M --json benchmarks/results/speed-124M.json
     python -m benchmarks speed --show benchmarks/results/speed-124M.json --only passes
     python -m benchmarks speed --backend cupy --size 124M --json gpu-124M.json
+    python -m benchmarks speed --copy --size 124M --only simulated --alpha .98 .96
 
     passes      bandwidth; milliseconds of M rows, and of a token after several contexts
     simulated   tokens per second for K = 1 .. 8 if a guess is accepted with probability alpha
@@ -25,18 +26,16 @@ from measure.clock import interleaved, machine, milliseconds, rows_actions
 from measure.command import ranged
 from measure.models import (
     OPENINGS,
-    SIZES,
     load_benchmark_pair,
     named,
-    size_in_words,
     sizes,
 )
 from measure.race import builder, costs_at, race, race_figures, simulated_builder
 from theory.hardware import pass_bytes
 from theory.speedup import walltime_improvement
+from variants.quantized import int8_copy
 
 KS = range(1, 9)
-ALPHAS = (0.6, 0.7, 0.8, 0.9)
 ROWS = {"numba": (1, 2, 3, 4, 5, 6, 7, 8, 9, 16), "cupy": (1, 2, 3, 4, 5, 6, 8, 9, 16, 32, 64)}
 CONTEXTS = (64, 512, 1000)
 RUNS = 3  # of every text; --repeats is for passes
@@ -102,7 +101,7 @@ def simulated_figures(args, encoder, draft, target):
     # The first token of a text is its number, on which simulated acceptance depends.
     texts = [[i] * 32 for i in range(3)]
     races = {}
-    for alpha in ALPHAS:
+    for alpha in args.alpha:
         builders = {K: simulated_builder(K, alpha) for K in (0, *KS)}
         races[alpha] = raced(builders, draft, target, texts, args.N)
     return {"texts": named(len(texts), args.N), "races": races}
@@ -197,6 +196,8 @@ def all_figures(args):
     Speed-ups are predicted if passes are measured too.
     """
     encoder, draft, target = load_benchmark_pair(args.size, args.backend)
+    if args.copy:
+        draft = int8_copy(target)
     figures = machine() | {"size": args.size}
     for part in args.only:
         # Random weights write no text of their own.
@@ -213,20 +214,25 @@ def all_figures(args):
 
 def paragraphs(figures, args):
     """Yield the sentences and tables of a file."""
-    yield f"{size_in_words(figures['size'])}. {figures['measured']}"
+    models = "The bundled pair" if figures["size"] == "pair" else figures["size"]
+    yield f"{models}. {figures['measured']}"
     for part in args.only:
         if part in figures:
             _, tables = PARTS[part]
             yield from tables(figures[part])
 
 
-def add_flags(parser):
-    """Add the flags of this table."""
-    parser.add_argument("--size", choices=SIZES, default="pair",
-                        help="size of the models, or the bundled pair")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS],
-                        help="parts to measure or to show (default: all)")
-    command.add_backend(parser)
+def read_probability(text):
+    """Read a number above 0 and up to 1."""
+    value = float(text)
+    if not 0 < value <= 1:
+        raise ValueError(f"need a probability above 0 and up to 1, got {text}")
+    return value
 
 
-BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=21, add_flags=add_flags)
+FLAGS = {
+    "size": command.SIZE, "only": command.parts_flag(PARTS), "backend": command.BACKEND,
+    "copy": dict(action="store_true", help="use the target's int8 copy as the draft"),
+    "alpha": dict(type=read_probability, nargs="+", default=[0.6, 0.7, 0.8, 0.9],
+                  help="acceptance rates of the simulated races (default: 0.6 0.7 0.8 0.9)")}
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=21, flags=FLAGS)

@@ -118,11 +118,7 @@ def paragraphs(figures, args):
         yield markdown_table(rows[0], lines)
 
 
-def add_flags(parser):
-    """Add the flags of this table."""
-    parser.add_argument("--rows", nargs="+", type=read_row, metavar="ROW",
-                        help="measure only these decoders; quote a decoder with its flags")
-    command.add_backend(parser)
-
-
-BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=3, add_flags=add_flags)
+ROWS_FLAG = dict(nargs="+", type=read_row, metavar="ROW",
+                 help="measure only these decoders; quote a decoder with its flags")
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, repeats=3,
+                              flags={"rows": ROWS_FLAG, "backend": command.BACKEND})

@@ -114,13 +114,6 @@ def pass_costs():
     return {size: costs_of(size) for size in ("pair", "124M", "1558M")}
 
 
-def speed_ups_of_engines():
-    """Return each engine's speed-up with all guesses accepted, and with all rejected."""
-    rows = stored("engines-124M")["rows"]
-    return {name: {"speed-up": row["tokens/s"] / row["plain tokens/s"]}
-            for name, row in rows.items()}
-
-
 def model_sizes():
     """Return the sizes of the bundled models, and their parameters in millions."""
     def sizes_of(name):
@@ -192,8 +185,7 @@ def K_by_hand():
     return rows
 
 
-COMPUTED = {"costs": pass_costs, "ends of the scale": speed_ups_of_engines,
-            "bundled models": model_sizes,
+COMPUTED = {"costs": pass_costs, "bundled models": model_sizes,
             "worked round": worked_round, "bound of a chain": chain_bounds,
             "easy tokens": easy_tokens, "K by hand": K_by_hand}
 

@@ -138,9 +138,7 @@ class Pattern:
         """Start again at the end of the prompt, with a new matcher."""
         self.matcher = self.start.deep_copy()
         self.read: list[int] = []  # the tokens after the prompt that the matcher has read
-        # masks[n] is the mask after the first n of these tokens, or None if it was not computed
-        # or was dropped.
-        self.masks: list[np.ndarray | None] = [None]
+        self.masks: dict[int, np.ndarray] = {}  # {n: the mask after the first n of them}
 
     def __call__(self, ids: Sequence[int]) -> np.ndarray:
         """Return `allowed` after these ids.
@@ -151,10 +149,8 @@ class Pattern:
         """
         new = list(ids[self.n_prompt :])
         # The target asks for masks that the draft has asked for before. These masks are kept.
-        is_read = self.read[: len(new)] == new  # masks[len(new)] then belongs to these tokens
-        kept = self.masks[len(new)] if is_read else None
-        if kept is not None:
-            return kept
+        if self.read[: len(new)] == new and len(new) in self.masks:
+            return self.masks[len(new)]
         if self.end_of_text in new:
             return np.arange(self.n_vocab) == self.end_of_text
         if not self.follow(new):
@@ -167,9 +163,7 @@ class Pattern:
                              bitorder="little").view(bool)
         mask.flags.writeable = False  # a later call may return the same array
         self.masks[len(new)] = mask
-        # A mask that is N_MASKS tokens older is dropped.
-        if len(new) >= N_MASKS:
-            self.masks[len(new) - N_MASKS] = None
+        self.masks.pop(len(new) - N_MASKS, None)
         return mask
 
     def may_end(self, ids: Sequence[int]) -> bool:
@@ -186,9 +180,7 @@ class Pattern:
         self.read = new[: n_same + n_fit]
         if self.matcher.is_error():
             self.fail()
-        # masks has an entry for the prompt's end and for each token read. The first n_same + 1
-        # entries stay valid.
-        self.masks[n_same + 1 :] = [None] * n_fit
+        self.masks = {n: mask for n, mask in self.masks.items() if n <= n_same}
         return len(self.read) == len(new)
 
     def fail(self) -> NoReturn:

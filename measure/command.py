@@ -17,7 +17,7 @@ from lib.terminal import (
     read_json_flag,
     try_to_write,
 )
-from measure.models import LENGTH
+from measure.models import LENGTH, SIZES
 from variants.registry import whole
 
 
@@ -28,15 +28,26 @@ class Benchmark(NamedTuple):
     all_figures: Callable  # (args) -> figures, measured
     paragraphs: Callable  # (figures, args) -> sentences and tables
     repeats: int | None = None  # the default of --repeats; None: without --repeats and --N
-    add_flags: Callable | None = None  # (parser) -> None
+    N: int = LENGTH  # the default of --N
+    flags: dict = {}  # {further flag: its settings for argparse}
     requirements: str = "requirements.txt"
 
 
 WITH_SHOW = {"show", "only", "plot"}  # flags that apply to stored figures
+# Flags of several tables.
+SIZE = dict(choices=SIZES, default="pair", help="size of the models, or the bundled pair")
+BACKEND = dict(choices=("numba", "cupy"), default="numba",
+               help="numba runs the models on the processor, cupy on a GPU")
 
 
-def new_parser(program, doc, repeats=None):
-    """Return a Parser with --json and --show; with --N and --repeats if `repeats` is given."""
+def parts_flag(parts):
+    """Return the settings of --only, by which parts of a table are chosen."""
+    return dict(nargs="+", choices=parts, default=[*parts], metavar="PART",
+                help=f"measure or show only these: {', '.join(map(repr, parts))}")
+
+
+def new_parser(program, doc, repeats=None, N=LENGTH, flags=None):
+    """Return a Parser with --json, --show and `flags`; with --N and --repeats if given."""
     parser = Parser(f"python -m {program}", description=doc.split("\n")[0],
                     formatter_class=Help)
     add = parser.add_argument
@@ -45,17 +56,13 @@ def new_parser(program, doc, repeats=None):
         help="print the tables of the figures in FILE instead of measuring")
     if repeats:
         # main.py has the longer name.
-        add("--N", "--n_tokens_to_generate", type=whole, default=LENGTH, metavar="N",
+        add("--N", "--n_tokens_to_generate", type=whole, default=N, metavar="N",
             help="number of new tokens per text")
         add("--repeats", type=whole, default=repeats,
             help="number of repetitions of all measurements")
+    for name, settings in (flags or {}).items():
+        add(f"--{name}", **settings)
     return parser
-
-
-def add_backend(parser):
-    """Add the flag that puts the models on a GPU."""
-    parser.add_argument("--backend", choices=("numba", "cupy"), default="numba",
-                        help="numba runs the models on the processor, cupy on a GPU")
 
 
 def parse(parser, argv=None):

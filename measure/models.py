@@ -4,7 +4,7 @@ import numpy as np
 
 from gpt2 import GPT2
 from lib.backend import products
-from lib.checkpoints.weights import flatten, random_params
+from lib.checkpoints.weights import random_params
 from lib.terminal import notify
 from theory.hardware import GPT2_SIZES
 from utils import load_pair
@@ -50,25 +50,6 @@ def sizes(model):
     """Return a model's hparams."""
     return dict(n_vocab=model.n_vocab, n_ctx=model.n_ctx, n_head=model.n_head,
                 n_embd=model.params["wte"].shape[1], n_layer=len(model.params["blocks"]))
-
-
-def agreeing(target, n_layers):
-    """Set the target's later layers to 0; return a draft of its first n_layers layers.
-
-    A layer of zeros adds 0 to the residual stream, in the same time as any layer. So both
-    models return equal rows, every guess is accepted, and a pass of the target takes its full
-    time.
-    """
-    blocks = target.params["blocks"]
-    # [...] writes into the target's own arrays, instead of making new ones.
-    for _, weight in flatten({"blocks": blocks[n_layers:]}):
-        weight[...] = 0
-    return GPT2(target.params | {"blocks": blocks[:n_layers]}, target.n_head)
-
-
-def size_in_words(size):
-    """Return the words for the models of a --size, as the first words of a sentence."""
-    return "The bundled pair" if size == "pair" else size
 
 
 def named(n_prompts, N):

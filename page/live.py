@@ -42,18 +42,9 @@ from variants.registry import whole_from_0
 from variants.speculative import DECODER as DEFAULT
 
 HOST = "127.0.0.1"
-LAST_PORT = 2**16 - 1
 MOST_WAITING = 8  # requests, with the one whose text is being written
 FLAGS = """draft_model_size target_model_size models_dir cut_vocab backend dtype top_k top_p
 repetition_penalty stop regex json_schema lark""".split()  # flags of main.py: models, sampling
-
-
-def port(text: str) -> int:
-    """Read a port's number."""
-    value = whole_from_0(text)  # 0: the system chooses
-    if value > LAST_PORT:
-        raise ValueError(f"need a port in 0 .. {LAST_PORT}, got {text!r}")
-    return value
 
 
 def task_of(task: Task, asked: Any) -> Task:
@@ -186,7 +177,7 @@ def main(argv=None):
     """Load the models, serve until Ctrl-C."""
     parser = Parser(prog="python -m page.live", description=__doc__.split("\n")[0],
                     epilog=f"Flags of main.py that also apply: --{', --'.join(FLAGS)}.")
-    parser.add_argument("--port", type=port, default=8000,
+    parser.add_argument("--port", type=whole_from_0, default=8000,
                         help="port of the page; 0 chooses a free port (default: 8000)")
     own, others = parser.parse_known_args(argv)
     for flag in others:
@@ -194,11 +185,12 @@ def main(argv=None):
         if flag.startswith("--") and name not in FLAGS:
             raise ValueError(f"{flag} is not a flag of page.live: choose it on the page, or "
                              "see --help")
-    task = load_task(parse_args(others))
-    compile_products(task.models.target)  # the first text must not wait for Numba
+    args = parse_args(others)
+    # A port that is used is an error before the models are loaded.
     with ThreadingHTTPServer((HOST, own.port), Handler) as server:
         # http.server makes a new Handler for each connection, which reads the task here.
-        server.task = task
+        server.task = load_task(args)
+        compile_products(server.task.models.target)  # the first text must not wait for Numba
         print(f"http://{HOST}:{server.server_port}/  (Ctrl-C stops it)", flush=True)
         try:
             server.serve_forever()

@@ -21,7 +21,6 @@ from tests import fake_cupy
 from tests.commands import outcome, refusal
 from tests.llamas import FORMS, llama_params
 from theory.hardware import GPT2_SIZES
-from tools import will_it_pay
 from utils import load_pair
 from variants import DECODERS, Costs, Models, build
 from variants.shared.tree_gpt2 import TreeGPT2, TreeLlama
@@ -120,17 +119,16 @@ def test_logits_cross_to_the_host_once_a_pass(stand_in):
     np.testing.assert_allclose(batch(calls)[1], target(X, 2), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("module, command, words", [
-    (speed, measure, f"speed {SHORT}"), (speed, measure, f"speed --size 124M {SHORT}"),
-    (variants, measure, f"variants --rows stopping {SHORT}"),
-    (will_it_pay, will_it_pay.main, "--random --target 124M --draft 124M")])
-def test_benchmarks_measure_with_cupy(cupy, module, command, words, monkeypatch):
+@pytest.mark.parametrize("module, words", [
+    (speed, "speed --alpha .8"), (speed, "speed --size 124M --alpha .8"),
+    (variants, "variants --rows stopping")])
+def test_benchmarks_measure_with_cupy(cupy, module, words, monkeypatch):
     for name, value in {"ROWS": {"cupy": [1, 64]}, "BLOCK": {"cupy": 2**20}, "KS": [1],
-                        "ALPHAS": [0.8], "RUNS": 1, "OPENINGS": ["A fox"]}.items():
+                        "RUNS": 1, "OPENINGS": ["A fox"]}.items():
         monkeypatch.setattr(module, name, value, raising=False)
     monkeypatch.setitem(GPT2_SIZES, "124M", HPARAMS)
     monkeypatch.setattr(products, "many_rows", None)  # so that no product may run on the host
-    status, out, _ = outcome(command, *words.split(), "--backend", "cupy")
+    status, out, _ = outcome(measure, *f"{words} {SHORT} --backend cupy".split())
     assert status == 0 and f"matrix products by CuPy {cupy.__version__} on " in out
     assert "1.00" in out and "NumPy alone" not in out
 

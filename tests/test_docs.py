@@ -241,20 +241,6 @@ def test_the_roofline_is_theorys():
             assert f">{words}<" in picture
 
 
-# ---- docs/papers.md
-
-NOTES = re.findall(r'^\|.*\| \[([\w/]+\.\w+)\]: "(.+)" \|$', PAPERS, re.MULTILINE)
-
-
-def test_an_erratum_is_noted_where_it_is_said_to_be_and_no_other_is_marked():
-    for file, noted in NOTES:
-        assert noted in on_one_line(file_text(file).replace("# ", ""))
-    marked = {path.relative_to(ROOT).as_posix() for folder in (".", "theory", "variants")
-              for path in (ROOT / folder).glob("*.py")
-              if re.search(r"\bErrat(um|a):", path.read_text(encoding="utf-8"))}
-    assert marked <= {file for file, _ in NOTES}
-
-
 # ---- docs/tour.ipynb
 
 def test_every_link_of_the_tour_leads_somewhere():

@@ -192,11 +192,11 @@ def test_forced_tokens_need_no_pass_and_are_counted_apart():
     assert numbers["settings"]["regex"] == SEVEN and "lark" not in numbers["settings"]
 
 
-def test_a_text_that_is_cut_off_does_not_fit_yet():
-    _, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN, "--n_tokens_to_generate", 3)
-    assert "does not fit the pattern yet" in out
-    _, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN)
-    assert "The text fits the pattern." in out
+@pytest.mark.parametrize("flags, words", [
+    ((), "The text fits the pattern."), (("--n_tokens_to_generate", 3), "not fit the pattern yet"),
+    (("--stop", " with"), "The text does not fit the pattern: a --stop token ended it.")])
+def test_a_run_says_whether_its_text_fits_and_what_ended_one_that_does_not(flags, words):
+    assert words in run_main("--prompt", BEGINNING, "--regex", SEVEN, *flags)[1]
 
 
 @pytest.mark.parametrize("flags", [
@@ -212,11 +212,6 @@ def test_a_pattern_goes_together_with_other_flags(flags, tmp_path):
     decoder = numbers["settings"]["decoder"]
     assert status == 0 and numbers["fits_pattern"]
     assert re.fullmatch(SEVEN, written_after(BEGINNING, numbers[decoder]["text"]))
-
-
-def test_a_text_that_a_stop_token_ends_too_early_does_not_fit():
-    _, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN, "--stop", " with")
-    assert "The text does not fit the pattern: a --stop token ended it." in out
 
 
 REFUSED = [  # flags, the text of the FILE that they name, why

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from fractions import Fraction
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,8 +12,7 @@ from docs.pictures.gallery import IMAGES, picture_names, write_picture
 from docs.pictures.palette import darkened
 from docs.tables import first_round, stored
 from exact.expected import chain_bound, chain_mean, climb
-from exact.law import paths
-from speculative import draft_and_verify, generate, guess
+from speculative import guess
 from tests.chromium import PICTURES, TELEPHONE, assert_apart
 from tests.pages import file_text, output
 
@@ -112,19 +110,6 @@ def test_the_picture_of_a_story_has_its_tokens_over_bars_of_their_acceptance():
     assert texts[: len(tokens)] == [text for text, _ in tokens]
     shares = np.divide(widths["green_bar"], widths["track"])
     assert shares == pytest.approx([share for _, share in tokens], abs=0.005)
-
-
-def test_the_tree_of_decisions_has_every_product_and_the_targets_sums():
-    model = lambda row: lambda ids, n_last=1: np.array([row] * n_last)
-    draft, target = np.array([[2, 1], [1, 2]]) * Fraction(1, 3)
-    step = draft_and_verify(model(draft), model(target), 1)
-    runs = paths(lambda rng: list(generate([0], step, 2, rng)))
-    products = [str(probability) for _, probability, _ in runs]
-    texts = texts_of("forking")
-    assert all(texts.count(product) >= products.count(product) for product in products)
-    alone = ", ".join(f"{a} {b} with {target[a] * target[b]}" for a in (0, 1) for b in (0, 1))
-    assert f"The target alone: {alone}" in texts
-    assert {"1/9 + 1/9 = 2/9", "2/9 + 2/9 = 4/9"} <= {*texts}
 
 
 def test_the_picture_of_theorem_1_has_the_most_probable_tokens_of_the_recorded_round():

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks import rules
 from exact import expected
-from exact.expected import FORMS, chain_mean, match_tokens, mean_tokens, tree_mean
+from exact.expected import chain_mean, match_tokens, mean_tokens, tree_mean
 from exact.law import expectation
-from exact.toys import TOYS, X, best, mapped
+from exact.toys import TOYS, X, best
 from lib.statistics import standard_error
 from speculative import guess, make_step, verify
 from tests.pages import file_text, output
@@ -59,18 +59,6 @@ def test_the_mean_over_two_recorded_paths_is_that_of_the_best_one(toy, monkeypat
         recorded_mean = expectation(
             doubled, lambda guesses, name=name: rules.tests_of_doubled(guesses)[name])
         assert float(recorded_mean) == pytest.approx(float(mean))
-
-
-@pytest.mark.parametrize("toy", TOYS)
-def test_the_acceptance_of_siblings_is_that_of_the_first_position(toy, monkeypatch):
-    monkeypatch.setattr(rules, "K", 1)
-    monkeypatch.setattr(rules, "RECORDED_WIDTHS", (1,))
-    pair = [mapped(model, np.float64) for model in TOYS[toy]]
-    p_draft, p_target = (model(X)[-1] for model in pair)
-    place = rules.record(list(X), *map(path_by_path, pair), np.random.default_rng(0))
-    wanted = {f"{n}: {test}": form(p_draft, p_target, n)
-              for n in (1, 2, 3) for test, form in FORMS.items()}
-    assert rules.siblings(place) == pytest.approx(wanted)
 
 
 @pytest.fixture

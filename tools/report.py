@@ -6,10 +6,8 @@ from pathlib import Path
 
 from lib.markdown import markdown_table, shown
 from measure.answer import FEWEST_TOKENS, conditions
-from theory.speedup import walltime_improvement
 from variants.registry import Costs
 
-ASSUMED = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 PAGE = "docs/low_acceptance.md"
 INCHES = 3.58  # width of the picture: 358 pixels at 100 per inch, as wide as a telephone
 SUFFIXES = (".png", ".svg")
@@ -39,8 +37,6 @@ def case_paragraphs(case: dict, figures: dict) -> Iterator[str]:
     if case["disturbed"]:
         yield (f"The costs at {name.lower()} are disturbed: {case['disturbed']}. No speed-up "
                "is predicted from them.")
-    elif figures["random"]:
-        yield predictions_table(costs)
     if "positions" in case:
         yield (f"{name}, {figures['texts']}: {case['acceptance']:.2f} of the guesses were "
                "accepted.")
@@ -52,17 +48,6 @@ def case_paragraphs(case: dict, figures: dict) -> Iterator[str]:
         if "positions" in case and case["N"] >= FEWEST_TOKENS and not case["disturbed"]:
             words += f" {conditions(costs, case['acceptance'])}"
         yield words
-
-
-def predictions_table(costs: Costs) -> str:
-    """Return the table of the formula's speed-ups at several acceptances."""
-    Ks = range(1, len(costs.passes))
-    rows = []
-    for alpha in ASSUMED:
-        # A round of K guesses has a pass over K + 1 rows, whose cost is pass_cost[K].
-        speedups = [walltime_improvement(alpha, K, costs.c, costs.pass_cost[K]) for K in Ks]
-        rows.append([f"Acceptance {alpha}", *map(shown, speedups)])
-    return markdown_table(["predicted", *(f"--K {K}" for K in Ks)], rows)
 
 
 def costs_table(title: str, costs: Costs, draft: str | None) -> str:

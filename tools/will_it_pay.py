@@ -3,7 +3,6 @@
     python -m tools.will_it_pay                                   # the bundled pair
     python -m tools.will_it_pay --target 1558M --draft 124M --N 20
     python -m tools.will_it_pay --target FOLDER --draft none      # decoders without a draft
-    python -m tools.will_it_pay --target 1558M --draft 124M --random      # without a download
 
     (a) costs        time of a draft pass, and of passes over 1 .. 9 rows   measure/costs.py
     (b) acceptance   by position, counted on the pair's own texts           measure/positions.py
@@ -38,7 +37,7 @@ from measure import command
 from measure.answer import answer_of, raced_speedup
 from measure.clock import machine
 from measure.costs import N_ROWS, disturbance, least_costs, timed_turns
-from measure.models import OPENINGS, named, random_model
+from measure.models import OPENINGS, named
 from measure.positions import (
     counts_of_race,
     overall_acceptance,
@@ -57,7 +56,7 @@ from run.flags import LOADING, entry_of_flag
 from run.task import check_backend, nonempty, text_and_ids
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
-from tools.report import ASSUMED, draw_answer, paragraphs, picture_path
+from tools.report import draw_answer, paragraphs, picture_path
 from utils import find_folder, load_pair
 from variants import DECODERS
 from variants.registry import Costs, Models, Target, missing
@@ -71,27 +70,17 @@ TURNS = 12  # measurements of each pass, in two halves
 WITH_DRAFT = {"quantized": {}, "stopping": {}, "tree": {"widths": "auto"}}
 WITHOUT_DRAFT = {"quantized": {}, "lookup": {}, "suffix": {"sure": 0.0}, "jacobi": {},
                  "lookahead": {}}
-FOR_TEXTS = {  # flags that do not apply to --random
-    "models_dir", "cut_vocab", "temperature", "prompts", "N", "n_tokens_to_generate", "repeats",
-    "plot", "decoder"}
 
 
 # ---- the models and the prompts
 
-def load_models(args: Namespace) -> tuple[Tokenizer | None, Target | None, Target]:
-    """Return (encoder, draft, target); the encoder is None if the weights are random."""
+def load_models(args: Namespace) -> tuple[Tokenizer, Target | None, Target]:
+    """Return (encoder, draft, target)."""
     names = [name for name in (args.draft, args.target) if name]
-    if args.random:
-        # No file is read: the time of a pass does not depend on the values of the weights.
-        check_random(args)
-        products.set_backend(args.backend)
-        encoder = None
-        draft, target = (random_model(GPT2_SIZES[name], backend=args.backend) for name in names)
-    else:
-        notify(f"Loading {' and '.join(names)} ..")
-        check_backend(args, [find_folder(name, args.models_dir) for name in names])
-        encoder, draft, target = load_pair(args.draft, args.target, args.models_dir,
-                                           backend=args.backend, cut_vocab=args.cut_vocab)
+    notify(f"Loading {' and '.join(names)} ..")
+    check_backend(args, [find_folder(name, args.models_dir) for name in names])
+    encoder, draft, target = load_pair(args.draft, args.target, args.models_dir,
+                                       backend=args.backend, cut_vocab=args.cut_vocab)
     products.warm_up(np.float32, notify)
     # The race also runs decoders with trees of guesses, for which a model must read trees.
     return encoder, tree_model(draft) if draft else None, tree_model(target)
@@ -102,18 +91,6 @@ def default_draft(target: str) -> str | None:
     if target == "tales-large":
         return "tales-small"
     return "124M" if target in GPT2_SIZES and target != "124M" else None
-
-
-def check_random(args: Namespace) -> None:
-    """Raise ValueError for flags and models that do not fit --random."""
-    if misplaced := args.given & FOR_TEXTS:
-        raise ValueError(f"--{min(misplaced)} does not apply to --random, which writes no text")
-    if args.backend == "transformers":
-        raise ValueError("--backend transformers does not apply to --random")
-    for name in (args.target, args.draft):
-        if name not in GPT2_SIZES:
-            raise ValueError(f"--random needs a released size, got {name or 'none'}: choose "
-                             f"--target and --draft from {', '.join(GPT2_SIZES)}")
 
 
 def check_temperatures(temperatures: list[float]) -> None:
@@ -159,23 +136,18 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
 # ---- measuring
 
 def all_figures(args: Namespace) -> dict:
-    """Return all figures: a case per temperature; with --random, costs and predictions."""
+    """Return all figures: a case per temperature."""
     check_temperatures(args.temperature)
     encoder, draft, target = load_models(args)
     others = other_decoders(args, draft, target)
-    if encoder is None:
-        texts = [[1] * N_ROWS]
-    else:
-        texts = prompts_as_ids(args, encoder, min(m.n_ctx for m in (draft, target) if m))
+    texts = prompts_as_ids(args, encoder, min(m.n_ctx for m in (draft, target) if m))
     library = getattr(target, "library", None)  # PyTorch, for a model of transformers
     figures = machine(library) | {
-        "target": args.target, "draft": args.draft, "random": args.random,
-        "texts": named(len(texts), args.N),
+        "target": args.target, "draft": args.draft, "texts": named(len(texts), args.N),
         "vocabularies": str(getattr(draft, "common", "")),  # empty if they are equal
         "cases": []}
-    # --random writes no text, so one temperature is enough to time the draft's steps.
     try:
-        for T in [1.0] if args.random else args.temperature:
+        for T in args.temperature:
             case = {"name": f"Temperature {T:g}"}
             figures["cases"].append(case)
             measure_case(case, args, draft, target, texts, T, others)
@@ -211,8 +183,6 @@ def measure_case(case: dict, args: Namespace, draft: Target | None, target: Targ
                         with_sampling(target, temperature=temperature), texts[0], N_ROWS, TURNS)
     costs = least_costs(turns)
     case |= {"costs": costs._asdict(), "disturbed": disturbance(turns)}
-    if args.random:  # no text is written
-        return
 
     def builder_of(name, flags):
         return builder(name, flags, temperature, costs=costs)
@@ -282,8 +252,6 @@ def main(argv=None):
         "released sizes, otherwise none)")
     for name, settings in LOADING.items():
         add(f"--{name}", **settings)
-    add("--random", action="store_true", help="use random weights of a released size (no "
-        f"download) and predict speed-ups for acceptance rates {ASSUMED[0]} to {ASSUMED[-1]}")
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T",
         help="temperatures of the races (default: 0 1)")
     add("--prompts", type=Path, metavar="FILE",

@@ -16,7 +16,6 @@ from lib.checkpoints.files import errors_name_file
 TIMEOUT = 30  # seconds without a byte
 WAITS = (1, 2, 4, 8)  # seconds before each new attempt
 MOST_BYTES = 2**33  # the largest released file has 6.2e9 bytes
-RANGE = re.compile("bytes ([0-9]{1,40})-[0-9]{1,40}/([0-9]{1,40})")  # Content-Range
 
 
 def download(url, path, sha256=None):
@@ -38,7 +37,7 @@ def download(url, path, sha256=None):
             append_rest(url, partial_file)
             break
         except interruptions as error:
-            n_bytes = partial_file.stat().st_size if partial_file.exists() else 0
+            n_bytes = size_of(partial_file)
             # A server that never sent a byte probably does not exist, so no attempt follows.
             is_unreachable = n_bytes == 0 and isinstance(error, requests.ConnectionError)
             if wait is None or is_unreachable:
@@ -61,11 +60,16 @@ def sum_of_file(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def size_of(path):
+    """Return the bytes of a file, 0 if it is missing."""
+    return path.stat().st_size if path.exists() else 0
+
+
 def append_rest(url, partial_file):
     """Append the rest of a file to its part; EOFError if the server is busy or stops early."""
     import requests
 
-    n_past = partial_file.stat().st_size if partial_file.exists() else 0  # bytes
+    n_past = size_of(partial_file)  # bytes
     # "identity" asks for bytes without compression, so that lengths are lengths of the file.
     headers = {"Range": f"bytes={n_past}-", "Accept-Encoding": "identity"}
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
@@ -74,27 +78,30 @@ def append_rest(url, partial_file):
         # `download` tries again.
         if status == 429 or status >= 500:
             raise EOFError(f"status {status}")
-        if status != 416:
-            response.raise_for_status()  # an error for every other status from 400 on
-            check_answer(url, response)
-        first, n_total = place_in_file(url, response)
-        # 416 means that the file has no such range: the part is of a different file, or already
-        # whole. The next attempt starts without a part.
-        if first not in (0, n_past):
+        # 206 means a range. 416 means that the file has no such range: the part is of a
+        # different file, or already whole. The next attempt starts without a part.
+        content_range = response.headers.get("Content-Range", "")
+        is_rest = status == 206 and content_range.startswith(f"bytes {n_past}-")
+        if status == 416 or (status == 206 and not is_rest):
             partial_file.unlink(missing_ok=True)
             raise EOFError(f"status {status} for bytes from {n_past} on, with Content-Range "
-                           f"{response.headers.get('Content-Range')!r:.80}")
-        most = n_total or MOST_BYTES
+                           f"{content_range!r:.80}")
+        response.raise_for_status()  # an error for every other status from 400 on
+        check_answer(url, response)
+        if not is_rest:  # the server ignores Range and sends the file from its start
+            n_past = 0
+        length = int(response.headers.get("Content-Length", 0))  # of the rest; 0 if unknown
+        most = n_past + length if length else MOST_BYTES
         if most > MOST_BYTES:
             raise OSError(f"need at most {MOST_BYTES} bytes from {url}, got {most}")
-        write_with_bar(response, partial_file, first, n_total, most)
-        n_bytes = partial_file.stat().st_size
+        write_with_bar(response, partial_file, n_past, most)
+        n_bytes = size_of(partial_file)
         if n_bytes > most:
             partial_file.unlink()
             raise OSError(f"need at most {most} bytes from {url}, got more")
         # A connection may be closed early without an error.
-        if n_bytes < n_total:
-            raise EOFError(f"{n_bytes} of {n_total} bytes")
+        if length and n_bytes < most:
+            raise EOFError(f"{n_bytes} of {most} bytes")
 
 
 def check_answer(url, response):
@@ -107,35 +114,19 @@ def check_answer(url, response):
     coding = response.headers.get("Content-Encoding", "identity")
     if coding != "identity":
         raise OSError(f"need {url} in Content-Encoding 'identity', got {coding!r:.80}")
-
-
-def place_in_file(url, response):
-    """Return where in the file an answer's bytes begin, and the file's length, 0 if unknown.
-
-    The bytes begin nowhere, at None, if the answer is a range that does not state both.
-    """
-    # 206 means a range. Otherwise the server ignores Range and sends the file from its start.
-    if response.status_code in (206, 416):
-        content_range = response.headers.get("Content-Range", "")
-        stated = response.status_code == 206 and RANGE.fullmatch(content_range)
-        return (int(stated[1]), int(stated[2])) if stated else (None, 0)
     length = response.headers.get("Content-Length", "0")
     if not re.fullmatch("[0-9]{1,40}", length):
         raise OSError(f"need Content-Length to be a whole number in the answer of {url}, got "
                       f"{length!r:.80}")
-    return 0, int(length)
 
 
-def write_with_bar(response, partial_file, n_past, n_total, most):
-    """Write an answer's bytes after the first n_past bytes of a file, until it exceeds `most`.
-
-    A progress bar shows how many of n_total bytes there are.
-    """
+def write_with_bar(response, partial_file, n_past, most):
+    """Write an answer's bytes after the first n_past bytes of a file, up to about `most`."""
     # The bytes are appended to a part that is there.
     with errors_name_file(partial_file), open(partial_file, "ab" if n_past else "wb") as file:
-        # Without a length from the server the bar has no total. disable=None: no bar outside a
-        # terminal.
-        with tqdm(total=n_total or None, initial=n_past, unit="B", unit_scale=True,
+        # Without a known length the bar has no total. disable=None: no bar outside a terminal.
+        n_total = most if most < MOST_BYTES else None
+        with tqdm(total=n_total, initial=n_past, unit="B", unit_scale=True,
                   desc=partial_file.stem, disable=None) as bar:
             for chunk in response.iter_content(2**14):
                 file.write(chunk)

@@ -20,6 +20,7 @@ from lib.checkpoints.huggingface import transformers_name
 from lib.checkpoints.vocabulary import merge_lines
 from lib.checkpoints.weights import (
     Weights,
+    as_stored,
     check_hparams,
     cut_params,
     flatten,
@@ -152,20 +153,17 @@ def read_gpt2(file, dtype, asarray):
              "n_head": "attention.head_count", "n_layer": "block_count"}
     hparams = check_hparams({"n_vocab": file.n_vocab} | {
         ours: file.field(theirs) for ours, theirs in sizes.items()}, file.path)
-    weights = Weights(file, file.path, lambda name, array: array, file.own_name)
 
-    def weight_of(name, *shape):
-        # GGUF stores a projection as [n_out, n_in].
-        is_projection = name.endswith("/w")
-        array = weights(f"transformer.{transformers_name(name)}",
-                        *(shape[::-1] if is_projection else shape))
-        return array.T if is_projection else array
+    def own_name(name):
+        full_name = transformers_name(name)
+        return file.own_name(full_name if name == "lm_head" else f"transformer.{full_name}")
 
-    flat = read_all_weights(hparams, weight_of, file.path, dtype)
+    weights = Weights(file, file.path, own_name=own_name)
+    flat = read_all_weights(hparams, as_stored(weights), file.path, dtype)
     params = cut_params(asarray(flat), hparams)
-    if "lm_head.weight" in weights:  # quantized files may have wte twice, with different bits
+    if "lm_head" in weights:  # quantized files may have wte twice, with different bits
         shape = params["wte"].shape
-        params["lm_head"] = asarray(weights("lm_head.weight", *shape).astype(dtype))
+        params["lm_head"] = asarray(weights("lm_head", *shape).astype(dtype))
     weights.refuse_unread()
     return params, hparams["n_head"]
 

@@ -13,8 +13,8 @@ import numpy as np
 from lib.checkpoints.files import atomic, read_json
 from lib.checkpoints.vocabulary import merge_lines
 from lib.checkpoints.weights import (
+    Weights,
     check_hparams,
-    checked_array,
     flatten,
     open_arrays,
     read_all_weights,
@@ -86,24 +86,16 @@ def read_hparams(folder):
 def load_all_weights(folder, hparams, dtype=np.float32):
     """Return all weights as one flat array."""
     stored = stored_arrays(folder)
+    for mask in [*filter(MASK.fullmatch, stored)]:
+        del stored[mask]
+    weights = Weights(stored, folder, own_name=transformers_name)
+    flat = read_all_weights(hparams, weights, folder, dtype)
     # lm_head, the unembedding, has no place in our tree, because it must be equal to wte.
-    names_read = {"lm_head.weight"}
-
-    def weight_of(name, *shape):
-        their_name = transformers_name(name)
-        names_read.add(their_name)
-        return checked_array(stored, their_name, folder, *shape)
-
-    flat = read_all_weights(hparams, weight_of, folder, dtype)
-    # A further weight means that the file holds a different kind of model.
-    extra = sorted(name for name in stored.keys() - names_read if not MASK.fullmatch(name))
-    if extra:
-        raise ValueError(f"{folder} has a weight that a GPT-2 of the sizes in config.json does "
-                         f"not have: {extra[0]!r:.80}")
     has_lm_head = "lm_head.weight" in stored
-    if has_lm_head and not np.array_equal(weight_of("lm_head"), weight_of("wte")):
+    if has_lm_head and not np.array_equal(weights("lm_head"), weights("wte")):
         raise ValueError(f"lm_head.weight differs from wte.weight in {folder}: only models "
                          "with tied embeddings can be read")
+    weights.refuse_unread()
     return flat
 
 

@@ -107,7 +107,7 @@ def with_neighbours(array, d_head):  # [n * d_head, ..] -> the same shape
 
 # ---- the tree
 
-def build_params(config, sizes, weights):
+def tree_of_weights(config, sizes, weights):
     """Return the tree of weights that llama.Llama takes."""
     n_vocab, n_embd = sizes.n_vocab, sizes.n_embd
     params = {"wte": weights("model.embed_tokens.weight", n_vocab, n_embd),
@@ -149,18 +149,18 @@ def block(weights, sizes, i):
     n_embd, n_inner, eps = sizes.n_embd, sizes.n_inner, sizes.eps
     n_q, n_k = sizes.n_head * sizes.d_head, sizes.n_kv * sizes.d_head
     at, mlp = f"model.layers.{i}.self_attn", f"model.layers.{i}.mlp"
-    attn = {"c_attn": linear(weights, n_embd, {f"{at}.q_proj": n_q, f"{at}.k_proj": n_k,
-                                               f"{at}.v_proj": n_k}),
-            "c_proj": linear(weights, n_q, {f"{at}.o_proj": n_embd})}
+    qkv = {f"{at}.q_proj": n_q, f"{at}.k_proj": n_k, f"{at}.v_proj": n_k}
+    gate_and_up = {f"{mlp}.gate_proj": n_inner, f"{mlp}.up_proj": n_inner}
+    attn = {"c_attn": one_map(weights, n_embd, qkv),
+            "c_proj": one_map(weights, n_q, {f"{at}.o_proj": n_embd})}
     for name in ("q_norm", "k_norm"):
         if f"{at}.{name}.weight" in weights:
             attn[name] = norm(weights, f"{at}.{name}", sizes.d_head, eps)
     return {"ln_1": norm(weights, f"model.layers.{i}.input_layernorm", n_embd, eps),
             "attn": attn,
             "ln_2": norm(weights, f"model.layers.{i}.post_attention_layernorm", n_embd, eps),
-            "mlp": {"c_fc": linear(weights, n_embd, {f"{mlp}.gate_proj": n_inner,
-                                                     f"{mlp}.up_proj": n_inner}),
-                    "c_proj": linear(weights, n_inner, {f"{mlp}.down_proj": n_embd})}}
+            "mlp": {"c_fc": one_map(weights, n_embd, gate_and_up),
+                    "c_proj": one_map(weights, n_inner, {f"{mlp}.down_proj": n_embd})}}
 
 
 def norm(weights, name, n, eps):
@@ -168,7 +168,7 @@ def norm(weights, name, n, eps):
     return {"g": weights(f"{name}.weight", n), "eps": eps}
 
 
-def linear(weights, n_in, widths):  # widths: {name: n_out}
+def one_map(weights, n_in, widths):  # widths: {name: n_out}
     """Return matrix and bias, if there is one, of several maps of one input as one map."""
     # In memory each output's weights lie side by side, as lib/backend/products.py needs them.
     made = {"w": np.concatenate([weights(f"{name}.weight", n_out, n_in)
@@ -213,6 +213,6 @@ def read_gguf(file, convert):
 
 def read(config, sizes, weights):
     """Return the tree of weights and n_head; ValueError if a weight of the file is left."""
-    params = build_params(config, sizes, weights)
+    params = tree_of_weights(config, sizes, weights)
     weights.refuse_unread()
     return params, sizes.n_head

@@ -16,8 +16,9 @@ import numpy as np
 from lib.checkpoints.download import download
 from lib.checkpoints.files import folder_lock, read_json
 from lib.checkpoints.weights import (
+    Weights,
+    as_stored,
     check_hparams,
-    checked_array,
     cut_params,
     flatten,
     open_arrays,
@@ -101,14 +102,7 @@ def load_all_weights(folder, hparams, dtype=np.float32):
             if not path.exists():
                 convert_checkpoint(folder, hparams)
     stored, _ = open_arrays(path)
-
-    def weight_of(name, *shape):
-        # The caller wants a projection as [n_in, n_out], and it is stored as [n_out, n_in].
-        if name.endswith("/w"):
-            return checked_array(stored, name, path, *shape[::-1]).T
-        return checked_array(stored, name, path, *shape)
-
-    return read_all_weights(hparams, weight_of, path, dtype)
+    return read_all_weights(hparams, as_stored(Weights(stored, path)), path, dtype)
 
 
 def convert_checkpoint(folder, hparams):

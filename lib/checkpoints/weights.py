@@ -126,13 +126,14 @@ def random_params(hparams, rng, dtype=np.float32, backend="numpy"):
 
 
 class Weights:
-    """Return the weights of a file by transformers' names; know which were never asked for.
+    """Return the weights of a file by their names; know which were never asked for.
 
-    `arrays` has them by the file's names, which `own_name` finds. `change(name, array)` returns
-    an array as the model has it: in its dtype, on its device.
+    `arrays` has them by the file's own names, which `own_name` finds. `change(name, array)`
+    returns an array as the model has it: in its dtype, on its device. Without it arrays stay as
+    they are: those of a mapped file are read-only.
     """
 
-    def __init__(self, arrays, where, change, own_name=str):
+    def __init__(self, arrays, where, change=None, own_name=str):
         self.arrays = arrays
         self.where = where
         self.change = change
@@ -143,19 +144,29 @@ class Weights:
         return self.own_name(name) in self.arrays
 
     def __call__(self, name, *shape):
-        """Return a weight; ValueError if it is missing, misshapen or not finite."""
+        """Return a weight, bfloat16 as float32; without `shape` it may have any shape.
+
+        ValueError if it is missing, misshapen or not finite.
+        """
         own_name = self.own_name(name)
-        array = checked_array(self.arrays, own_name, self.where, *shape)
+        array = self.arrays.get(own_name)
+        if array is None or shape not in ((), array.shape):
+            found_shape = "none" if array is None else array.shape
+            raise ValueError(f"need {own_name} in {self.where}, floating-point numbers of "
+                             f"shape {shape or 'any'}, got {found_shape}")
+        # The bits of a bfloat16 are the upper half of the bits of a float32.
+        if array.dtype == NUMPY["BF16"]:
+            array = (array.astype("<u4") << 16).view("<f4")
         if not np.isfinite(array).all():
             raise ValueError(f"need finite weights in {self.where}, got NaN or inf in {name}")
         self.unread.discard(own_name)
-        return self.change(name, array)
+        return self.change(name, array) if self.change else array
 
     def refuse_unread(self):
         """Raise ValueError if the file has a further weight, as a different kind of model."""
         if self.unread:
-            raise ValueError(f"{self.where} has a weight that a model of its kind does not "
-                             f"have: {min(self.unread)!r:.80}")
+            raise ValueError(f"{self.where} has a weight that a model of its kind and sizes "
+                             f"does not have: {min(self.unread)!r:.80}")
 
 
 def check_hparams(hparams, path):
@@ -186,6 +197,16 @@ def read_all_weights(hparams: dict[str, int], weight_of: WeightOf, where: object
     return flat
 
 
+def as_stored(array_of: WeightOf) -> WeightOf:
+    """Return the `weight_of` of arrays in which a projection is stored as [n_out, n_in]."""
+    def weight_of(name, *shape):
+        if name.endswith("/w"):
+            return array_of(name, *shape[::-1]).T
+        return array_of(name, *shape)
+
+    return weight_of
+
+
 # ---- safetensors files
 
 def open_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
@@ -208,22 +229,6 @@ def open_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
             numbers = data[start + first : start + end].view(NUMPY[entry["dtype"]])
             arrays[name] = numbers.reshape(entry["shape"])
     return arrays, metadata
-
-
-def checked_array(arrays: Arrays, name: str, where: Path, *shape: int) -> np.ndarray:
-    """Return an array by name, bfloat16 as float32; ValueError if it is absent or misshapen.
-
-    Without `shape` any shape is allowed. An array mapped from a file is read-only.
-    """
-    array = arrays.get(name)
-    if array is None or shape not in ((), array.shape):
-        found_shape = "none" if array is None else array.shape
-        raise ValueError(f"need {name} in {where}, floating-point numbers of shape "
-                         f"{shape or 'any'}, got {found_shape}")
-    # The bits of a bfloat16 are the upper half of the bits of a float32.
-    if array.dtype == NUMPY["BF16"]:
-        return (array.astype("<u4") << 16).view("<f4")
-    return array
 
 
 def write_arrays(path: Path, arrays: Arrays, metadata: dict[str, str] | None = None) -> None:

@@ -73,6 +73,34 @@ def attend(q, k, v, past):  # 3 x [B, n_head, T, d_head] -> [B, n_head, T, d_hea
     return out
 
 
+def predictions(step, h, e, n_steps):  # -> n_steps x [B, T, n_embd]
+    """Return the states that each step predicts. The first s rows of step s have no meaning.
+
+    These rows have fewer than s rows before them, so their inputs are the zeros of `later`.
+    """
+    states = []
+    past: list = []
+    for _ in range(n_steps):
+        states.append(step(h, e, past))
+        # The next step reads predictions: row i gets the state that row i - 1 predicted.
+        h = later(states[-1], 1)
+    return states
+
+
+def loss_of_step(states, aims, p_target, unembed, weights):
+    """Return the weighted sum of a step's distances: of the states, and of the guesses."""
+    log_p_draft = F.log_softmax(unembed(states).float(), -1)
+    terms = {"states": F.smooth_l1_loss(states.float(), aims.float()),
+             **draft_distances(p_target, log_p_draft)}
+    return sum(weight * terms[name] for name, weight in weights.items())
+
+
+def mean_of_steps(losses, decay=0.8):
+    """Return the mean of the losses; step s has the weight decay**s."""
+    weights = [decay**s for s in range(len(losses))]
+    return sum(weight * loss for weight, loss in zip(weights, losses)) / sum(weights)
+
+
 def gpt2_attention(attn, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
     """Apply the attention of a GPT-2's block, an `attn` of transformers, as `attend` does."""
     B, T, n_embd = x.shape
@@ -85,7 +113,7 @@ def gpt2_attention(attn, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
 class Eagle(nn.Module):
     """Apply one block to pairs of a state and the next token; the target is frozen."""
 
-    def __init__(self, target, weights, n_steps=2, decay=0.8):
+    def __init__(self, target, weights, n_steps=2):
         super().__init__()
         n_embd = target.config.n_embd
         self.ln_token = nn.LayerNorm(n_embd)
@@ -100,7 +128,6 @@ class Eagle(nn.Module):
         self.target = target.requires_grad_(False)
         self.weights = weights
         self.n_steps = n_steps
-        self.decay = decay
 
     def step(self, h, e, past):  # -> [B, T, n_embd]
         """Return the states predicted at the tokens whose embeddings are e."""
@@ -114,34 +141,16 @@ class Eagle(nn.Module):
         positions = torch.arange(1, x.shape[1], device=x.device) + first  # [B, T - 1]
         return self.target.transformer.wte(x[:, 1:]) + self.target.transformer.wpe(positions)
 
-    def predicted(self, h, e, n_steps=3):  # -> n_steps x [B, T, n_embd]
-        """Return the predictions of every step. The first s rows of step s have no meaning.
-
-        These rows have fewer than s rows before them, so their inputs are the zeros of `later`.
-        """
-        predictions = []
-        past = []
-        for _ in range(n_steps):
-            predictions.append(self.step(h, e, past))
-            # The next step reads predictions: row i gets the state that row i - 1 predicted.
-            h = later(predictions[-1], 1)
-        return predictions
-
     def loss(self, x, y, first):
-        """Return the mean loss of the steps; step s has the weight decay**s."""
+        """Return the mean loss of the steps."""
         h = hidden(self.target, x, first)  # [B, T, n_embd]
         unembed = self.target.lm_head
         # Row i predicts state i + 1. So the inputs are all states but the last, and the aims
         # are all states but the first.
         h_next = h[:, 1:]
         p_target = F.softmax(unembed(h_next).float(), -1)
-        predictions = self.predicted(h[:, :-1], self.embeddings(x, first), self.n_steps)
-        total = 0.0
-        for s, states in enumerate(predictions):
-            states = states[:, s:]  # without the rows that have no meaning
-            log_p = F.log_softmax(unembed(states).float(), -1)
-            terms = {"states": F.smooth_l1_loss(states.float(), h_next[:, s:].float()),
-                     **draft_distances(p_target[:, s:], log_p)}
-            loss_of_step = sum(weight * terms[name] for name, weight in self.weights.items())
-            total = total + self.decay**s * loss_of_step
-        return total / sum(self.decay**s for s in range(self.n_steps))
+        predicted = predictions(self.step, h[:, :-1], self.embeddings(x, first), self.n_steps)
+        # [:, s:] leaves out the rows that have no meaning.
+        return mean_of_steps([
+            loss_of_step(states[:, s:], h_next[:, s:], p_target[:, s:], unembed, self.weights)
+            for s, states in enumerate(predicted)])

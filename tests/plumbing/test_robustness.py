@@ -181,11 +181,6 @@ def test_a_path_without_a_model_is_refused(on_windows, size):
         find_folder(size, "D:\\models")
 
 
-def test_a_model_may_be_named_by_a_path_or_a_number(tmp_path):
-    assert find_folder(124, "models") == Path("models/124")
-    assert find_folder(MODELS_DIR / "tales-large", tmp_path) == MODELS_DIR / "tales-large"
-
-
 def test_half_a_character_of_utf16_in_an_argument(monkeypatch):
     """Windows' arguments are UTF-16; Python's encoding for them there lets halves pass."""
     monkeypatch.setattr(os, "fsencode", lambda text: text.encode("utf-8", "surrogatepass"))

@@ -11,7 +11,7 @@ pytest.importorskip("transformers", exc_type=ImportError)
 
 from gpt2 import GPT2  # noqa: E402  after what may skip
 from models.training import plans, stages, tasks, train, trainer  # noqa: E402
-from models.training.eagle import Eagle  # noqa: E402
+from models.training.eagle import Eagle, predictions  # noqa: E402
 from tests.commands import refusal  # noqa: E402
 from utils import load_encoder_hparams_and_params  # noqa: E402
 from variants import Models, build  # noqa: E402
@@ -102,14 +102,16 @@ def test_the_exported_heads_guess(trained, decoder):
     assert len(build(decoder, models)([1, 2, 3], 8, np.random.default_rng(0)).guesses) > 0
 
 
-def test_muon_sees_a_matrix_as_if_its_outputs_were_its_rows():
-    gpt2 = tasks.new_gpt2(TOY["SHAPES"]["draft"])
-    _, muon = trainer.make_optimizers(gpt2, SMALL | {"muon_lr": 1.0})
-    for group in muon.param_groups:
-        n_in, n_out = group["params"][0].shape
-        rate = group["lr"] * max(1, n_in / n_out) ** 0.5  # Muon's factor: as if n_in were n_out
-        assert rate == pytest.approx(max(1, n_out / n_in) ** 0.5)
-        assert group["lr"] * group["weight_decay"] == pytest.approx(0.05)
+@pytest.mark.parametrize("n_in, n_out", [(6, 24), (24, 6)])
+def test_muon_steps_by_an_orthogonal_matrix_as_large_as_its_outputs_need(n_in, n_out):
+    """Newton and Schulz's iteration brings every singular value between 0.6 and 1.3."""
+    torch.manual_seed(0)
+    p = torch.nn.Parameter(torch.ones(n_in, n_out))
+    p.grad = torch.randn(n_in, n_out)
+    trainer.Muon([p], lr=0.5, weight_decay=0.1).step()
+    change = (0.95 * torch.ones(n_in, n_out) - p.detach()) / 0.5
+    sizes = torch.linalg.svdvals(change) / max(1, n_out / n_in) ** 0.5
+    assert 0.6 < sizes.min() and sizes.max() < 1.3
 
 
 # ---- the losses
@@ -143,7 +145,7 @@ def test_eagles_loss_is_the_mean_rejection_of_both_steps_and_the_second_counts_l
     head = Eagle(target, {"TV": 1}).requires_grad_(False)
     x = torch.randint(0, 9, (2, 6))
     h = tasks.hidden(target, x, FIRST)
-    step_0, step_1 = head.predicted(h[:, :-1], head.embeddings(x, FIRST), 2)
+    step_0, step_1 = predictions(head.step, h[:, :-1], head.embeddings(x, FIRST), 2)
     p = lambda states: torch.softmax(states @ target.transformer.wte.weight.T, -1)
     # Row i of a step predicts state i + 1. Row 0 of step 1 has no meaning.
     tv_0 = rejection(p(h[:, 1:]), p(step_0))

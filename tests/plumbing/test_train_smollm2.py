@@ -46,7 +46,7 @@ def model():
 def texts(model, tmp_path):
     with mock.patch.multiple(write, N_TEXTS=6, N_NEW=20, N_SHARD=8, LONGEST_PROMPT=16,
                              LENGTHS_OF_PASSAGES=(5, 50)):
-        write.write_texts(Characters(), model, tmp_path / "answers", 400, seed=1)
+        write.write_answers(Characters(), model, tmp_path / "answers", 400, seed=1)
     return training.load_texts(sorted((tmp_path / "answers").glob("*.npz")))
 
 
@@ -67,34 +67,32 @@ def test_the_answers_and_states_are_the_models(texts, model):
 def test_a_stopped_writer_goes_on_with_the_next_shard(texts, model, tmp_path):
     before = {path: path.read_bytes() for path in (tmp_path / "answers").iterdir()}
     with mock.patch.multiple(write, N_TEXTS=6, N_NEW=20, N_SHARD=8, LONGEST_PROMPT=16):
-        write.write_texts(Characters(), model, tmp_path / "answers", 400, seed=1)
+        write.write_answers(Characters(), model, tmp_path / "answers", 400, seed=1)
         assert {path: path.read_bytes() for path in before} == before
         assert len([*(tmp_path / "answers").iterdir()]) == len(before)  # it was done
-        write.write_texts(Characters(), model, tmp_path / "answers", 800, seed=1)
+        write.write_answers(Characters(), model, tmp_path / "answers", 800, seed=1)
     assert len([*(tmp_path / "answers").iterdir()]) > len(before)
 
 
 def test_training_and_test_share_no_topic_no_task_and_no_template():
-    for known, held_out, mark in ((prompts.TOPICS, prompts.HELD_OUT_TOPICS, ","),
-                                  (prompts.TASKS, prompts.HELD_OUT_TASKS, ";")):
-        assert not set(prompts.words(known, mark)) & set(prompts.words(held_out, mark))
-    known, held_out = ({template for text in templates.values()
-                        for template in prompts.words(text, "/")}
-                       for templates in (prompts.TEMPLATES, prompts.HELD_OUT_TEMPLATES))
-    assert not known & held_out and len(prompts.SHARES) == len(prompts.HELD_OUT_TEMPLATES) == 6
+    known, held_out = prompts.PARTS["training"], prompts.PARTS["held_out"]
+    for name in ("topics", "tasks"):
+        assert not {*known[name]} & {*held_out[name]}
+    for kind in prompts.PARTS["shares"]:
+        assert not {*known["templates"][kind]} & {*held_out["templates"][kind]}
 
 
 def test_the_head_learns_resumes_and_the_decoder_reads_what_was_exported(
         texts, model, tmp_path):
-    with mock.patch.multiple(training, N_KEPT=10, BATCH=128):
+    with mock.patch.multiple(training, N_KEPT=10, BATCH=128, SAVE_SECONDS=0):
         head = training.new_head(model, texts)
-        training.train(head, texts, texts, tmp_path / "head.pt", 8000)
-        losses = [json.loads(line)["loss"] for line in
-                  (tmp_path / "head.pt.log").read_text().splitlines()]
-        assert losses[-1] < 0.8 * losses[1]
+        training.train_head(head, texts, texts, tmp_path / "head.pt", 8000)
+        first, *_, last = map(json.loads, (tmp_path / "head.pt.log").read_text().splitlines())
+        assert last["train_loss"] < 0.8 * first["train_loss"] and last["agree"] > first["agree"]
 
         again = training.new_head(model, texts)
-        training.train(again, texts, texts, tmp_path / "head.pt", 8000)  # nothing is left to do
+        # Nothing is left to do.
+        training.train_head(again, texts, texts, tmp_path / "head.pt", 8000)
     for name, weight in head.w.items():
         assert (again.w[name] == weight).all()
         weight.data = weight.data.half().float()  # as on disk
@@ -112,10 +110,3 @@ def test_the_head_learns_resumes_and_the_decoder_reads_what_was_exported(
         logits = (states_of_step[0, 15 + s] @ head.unembed.T).detach().numpy()
         assert np.allclose(rows[s][head.keep], logits, rtol=1e-4, atol=1e-4)
         assert set(np.flatnonzero(rows[s] > -1e9)) == set(head.keep.tolist())
-
-
-def test_tokens_per_pass_are_those_of_the_walk():
-    hits = np.array([[1, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 1]], bool)
-    # Token 0 is the prompt's pass. Guesses for 1 and 2: token 1 is right, 2 is not (hits[1, 2]).
-    # Then guesses for 3: wrong. Then for 4 and 5: both right.
-    assert training.walked(hits, 2) == (5, 3)

@@ -220,7 +220,7 @@ def test_the_head_predicts_after_its_export_what_it_predicts_in_training(tmp_pat
     torch = pytest.importorskip("torch", exc_type=ImportError)
     pytest.importorskip("transformers", exc_type=ImportError)
     from models.training import export, tasks
-    from models.training.eagle import LOSSES, Eagle
+    from models.training.eagle import LOSSES, Eagle, predictions
 
     torch.manual_seed(0)
     target = tasks.new_gpt2(dict(vocab_size=13, n_positions=32, n_embd=12, n_head=3, n_layer=1))
@@ -231,7 +231,7 @@ def test_the_head_predicts_after_its_export_what_it_predicts_in_training(tmp_pat
     with torch.no_grad():
         x = torch.tensor([ids])
         h = tasks.hidden(target, x, torch.tensor([[0]]))
-        theirs = task.predicted(h[:, :-1], task.embeddings(x, 0))
+        theirs = predictions(task.step, h[:, :-1], task.embeddings(x, 0), 3)
     arrays = export.to_arrays(export.eagle_weights(task))
     export.export_heads(target.transformer.wte.weight, arrays, tmp_path)
     tables = {name: getattr(target.transformer, name).weight.detach().numpy()

@@ -36,16 +36,16 @@ def main(argv=None):
             for seed in range(1, args.processes + 1)]
     with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
         pool.starmap(write, [(args.work, SEED_HELD_OUT, N_HELD_OUT), *jobs], chunksize=1)
-    train(args.work, args.read)
+    train_on_answers(args.work, args.read)
 
 
 def write(work, seed, n_tokens):
     """Write the answers of one seed, in a process."""
-    from models.training.smollm2.write import write_texts
+    from models.training.smollm2.write import write_answers
     from utils import load_model
 
     held_out = seed == SEED_HELD_OUT
-    write_texts(*load_model("smollm2"), folder_of(work, held_out), n_tokens, seed, held_out)
+    write_answers(*load_model("smollm2"), folder_of(work, held_out), n_tokens, seed, held_out)
 
 
 def folder_of(work, held_out):
@@ -53,7 +53,7 @@ def folder_of(work, held_out):
     return work / ("held_out" if held_out else "answers")
 
 
-def train(work, n_read):
+def train_on_answers(work, n_read):
     """Train the head on all answers; write it."""
     from models.training.smollm2 import head
     from utils import load_model
@@ -62,7 +62,7 @@ def train(work, n_read):
     texts, held_out = (head.load_texts(sorted(folder_of(work, is_held).glob("*.npz")))
                        for is_held in (False, True))
     trained = head.new_head(model, texts)
-    head.train(trained, texts, held_out, work / "head.pt", n_read)
+    head.train_head(trained, texts, held_out, work / "head.pt", n_read)
     print(json.dumps(head.measure(trained, held_out)))
     head.export_head(trained, work)
 

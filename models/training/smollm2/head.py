@@ -13,9 +13,6 @@
 models/training/eagle.py explains the steps, in which the head learns from its own predictions.
 """
 
-import math
-import time
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -23,13 +20,12 @@ from torch import nn
 
 from lib.checkpoints.weights import flatten
 from models.training import export, trainer
-from models.training.eagle import attend, later
-from models.training.tasks import draft_distances
+from models.training.eagle import attend, loss_of_step, mean_of_steps, predictions
 
 N_KEPT = 8192
 N_STEPS = 3  # the first on the target's states, the others on the head's own predictions
 BATCH = 4096  # tokens of a step, with the padding
-SAVE_SECONDS = 180
+SAVE_SECONDS = 300
 RIDGE = 0.003
 # Weights of the loss before and after FIRST of the training: first mostly KL, which teaches the
 # distribution, then mostly TV, which is the probability of a rejection.
@@ -63,6 +59,7 @@ def most_frequent(texts, n_vocab):  # -> [N_KEPT], ascending
 
 def batches(texts, n_tokens, rng):
     """Return lists of texts of similar length, each of at most n_tokens with padding."""
+    # sorted keeps the random order of texts that are about equally long.
     by_length = sorted(rng.permutation(len(texts)), key=lambda i: len(texts[i]["ids"]) // 16)
     found = [[]]
     for text in (texts[i] for i in by_length):
@@ -83,13 +80,9 @@ def padded(texts):
         n = len(text["ids"])
         ids[row, :n] = torch.from_numpy(text["ids"])
         h[row, : n - 1] = torch.from_numpy(text["h"][:-1])
+        # Row i predicts token i + 2. The answer's tokens are n_prompt .. n - 1.
         is_scored[row, text["n_prompt"] - 2 : n - 2] = True
     return ids, h, is_scored
-
-
-def rms_norm(x, g, eps):  # [.., n] -> [.., n]
-    """Scale each row to mean square 1, then apply gain."""
-    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * g
 
 
 def rotated(x, rotations):  # [.., T, d_head], [T, d_head / 2] -> [.., T, d_head]
@@ -124,7 +117,7 @@ class Head(nn.Module):
         self.w["ln_f/g"] = self.target_gain.clone()
 
     def norm(self, x, name):
-        return rms_norm(x, self.w[f"{name}/g"], self.eps)
+        return F.rms_norm(x, x.shape[-1:], self.w[f"{name}/g"], self.eps)
 
     def qkv(self, x):  # [B, T, n_embd] -> 3 x [B, n_head, T, d_head]
         """Return queries, keys and values, each key and value once per head of its group."""
@@ -151,34 +144,22 @@ class Head(nn.Module):
 
     def predicted(self, ids, h, n_steps):  # -> n_steps x [B, T - 2, n_embd]
         """Return the predictions of every step; row i is the state at token i + 1."""
-        e = self.wte[ids[:, 1:-1]]
-        predictions: list = []
-        past: list = []
-        h = h[:, :-1]
-        for _ in range(n_steps):
-            predictions.append(self.step(h, e, past))
-            # The next step reads predictions: row i gets the state that row i - 1 predicted.
-            h = later(predictions[-1], 1)
-        return predictions
+        return predictions(self.step, h[:, :-1], self.wte[ids[:, 1:-1]], n_steps)
 
-    def loss(self, batch, n_steps, weights, decay=0.8):
-        """Return the mean loss of the steps over the answers; step s has the weight decay**s.
+    def logits(self, states):  # [.., n_embd] -> [.., N_KEPT]
+        return states @ self.unembed.T
+
+    def loss(self, batch, n_steps, weights):
+        """Return the mean loss of the steps over the answers.
 
         The distances are those of the distributions among the kept tokens.
         """
         ids, h, is_scored = batch
         aims = h[:, 1:][is_scored]  # [n, n_embd]
-        with torch.no_grad():
-            p_target = F.softmax(aims @ self.unembed.T, dim=-1)
-        total = 0.0
-        for s, states in enumerate(self.predicted(ids, h, n_steps)):
-            states = states[is_scored]
-            log_p = F.log_softmax(states @ self.unembed.T, dim=-1)
-            terms = {"states": F.smooth_l1_loss(states, aims),
-                     **draft_distances(p_target, log_p)}
-            total = total + decay**s * sum(weight * terms[name]
-                                           for name, weight in weights.items())
-        return total / sum(decay**s for s in range(n_steps))
+        p_target = F.softmax(self.logits(aims), dim=-1)
+        return mean_of_steps([
+            loss_of_step(states[is_scored], aims, p_target, self.logits, weights)
+            for states in self.predicted(ids, h, n_steps)])
 
 
 @torch.no_grad()
@@ -206,103 +187,30 @@ def start_by_ridge(head, texts):
 # ---- measuring
 
 @torch.no_grad()
-def measure(head, texts, n_steps=5, K=3):
+def measure(head, texts, n_steps=5):
     """Return the head's figures on held-out texts.
 
     `agree`: at temperature 0, how often each guess of a chain is the text's token, if the
     text's tokens stand in for the guesses before it. `overlap`: the mean sum of min(p_draft,
-    p_target) of each guess of a chain along texts of temperature 0.7, at this temperature.
-    `tokens_per_pass`: of a chain of K guesses, which is walked along the greedy texts.
+    p_target) of each guess of a chain along drawn texts, at their temperature.
     """
     agree, overlap = [], []
-    n_tokens = n_passes = 0
     for text in texts:
         ids, h, is_scored = padded([text])
-        guesses = [states[is_scored] @ head.unembed.T
-                   for states in head.predicted(ids, h, n_steps)]  # n_steps x [n, N_KEPT]
+        guesses = torch.stack([  # [n_steps, n, N_KEPT]
+            head.logits(states[is_scored]) for states in head.predicted(ids, h, n_steps)])
         if text["temperature"] == 0:
             written = ids[0, 2:][is_scored[0]]
-            hits = torch.stack([head.keep[logits.argmax(-1)] == written for logits in guesses])
-            agree.append(hits)
-            tokens, passes = walked(hits.numpy(), K)
-            n_tokens, n_passes = n_tokens + tokens, n_passes + passes
+            agree.append(head.keep[guesses.argmax(-1)] == written)
         else:
             T = text["temperature"]
             p = F.softmax(h[:, 1:][is_scored] @ head.wte.T / T, dim=-1)[:, head.keep]
-            overlap.append(torch.stack([
-                torch.minimum(p, F.softmax(logits / T, dim=-1)).sum(-1) for logits in guesses]))
-    figures = {"agree": rounded(agree), "tokens_per_pass": round(n_tokens / n_passes, 3)}
-    return figures | ({"overlap": rounded(overlap)} if overlap else {})
-
-
-def rounded(rows):  # of tensors [n_steps, n]
-    """Return the mean of each step over all texts."""
-    return [round(x, 3) for x in torch.cat(rows, dim=1).float().mean(dim=1).tolist()]
-
-
-def walked(hits, K):
-    """Return tokens and passes of a greedy text; hits[s, i] is whether guess s is token i.
-
-    Token 0 comes from the prompt's pass. Pass 1 writes 1 2 (guesses) and 3, pass 2 writes 4.
-
-    >>> walked(np.array([[1, 1, 1, 0, 1], [1, 1, 1, 0, 0]], bool), K=2)
-    (4, 2)
-    """
-    n = hits.shape[1]
-    i, passes = 1, 0  # token 0 comes from the prompt's pass
-    while i < n:
-        accepted = 0
-        while accepted < K and i + accepted < n and hits[accepted, i + accepted]:
-            accepted += 1
-        i += accepted + 1
-        passes += 1
-    return min(i, n) - 1, passes
+            overlap.append(torch.minimum(p, F.softmax(guesses / T, dim=-1)).sum(-1))
+    return {name: [round(x, 3) for x in torch.cat(rows, dim=1).float().mean(dim=1).tolist()]
+            for name, rows in (("agree", agree), ("overlap", overlap)) if rows}
 
 
 # ---- learning
-
-def orthogonal(g, n_iterations=5):
-    """Return about the nearest orthogonal matrix, by Newton and Schulz's iteration of Muon."""
-    a, b, c = 3.4445, -4.7750, 2.0315  # Jordan et al. (2024)
-    x = g / (g.norm() + 1e-7)  # the first gradient of a matrix may be 0
-    if x.shape[0] > x.shape[1]:
-        return orthogonal(g.T, n_iterations).T
-    for _ in range(n_iterations):
-        xx = x @ x.T
-        x = a * x + (b * xx + c * xx @ xx) @ x
-    return x
-
-
-class Muon(torch.optim.Optimizer):
-    """Step by orthogonal matrices, as torch.optim.Muon, but in float32.
-
-    bfloat16 takes ten times as long on a processor without instructions for it.
-    """
-
-    def __init__(self, matrices, lr, momentum=0.95, weight_decay=0.02):
-        super().__init__(matrices, dict(lr=lr, momentum=momentum, weight_decay=weight_decay))
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for p in group["params"]:
-                average = self.state[p].setdefault("average", torch.zeros_like(p))
-                average.lerp_(p.grad, 1 - group["momentum"])
-                update = orthogonal(p.grad.lerp(average, group["momentum"]))
-                n_in, n_out = p.shape
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-                p.sub_(update, alpha=group["lr"] * math.sqrt(max(1, n_out / n_in)))
-
-
-def make_optimizers(head, lr=5e-4, muon_lr=0.007):
-    """Return AdamW for norms and fc, which the ridge regression has set, and Muon."""
-    matrices, others = [], []
-    for name, p in head.w.items():
-        (matrices if name.startswith("h0") and p.ndim == 2 else others).append(p)
-    return trainer.with_peaks([
-        torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
-        Muon(matrices, lr=muon_lr)])
-
 
 def new_head(model, texts, seed=1):
     """Return a head that ridge regression has started."""
@@ -312,41 +220,31 @@ def new_head(model, texts, seed=1):
     return head
 
 
-def train(head, texts, held_out, path, n_read, seed=1):
+def train_head(head, texts, held_out, path, n_read, seed=1):
     """Train on about n_read tokens, in as many epochs as that takes; resume from `path`.
 
-    The log beside it has the figures of `measure` at every twentieth of the training.
+    The log has the figures of `measure` too.
     """
     n_tokens = sum(len(text["ids"]) for text in texts)
     epochs = range(-(-int(n_read) // n_tokens))  # rounded up
     groups = [group for epoch in epochs
               for group in batches(texts, BATCH, np.random.default_rng([seed, epoch]))]
-    groups = groups[: int(n_read / n_tokens / len(epochs) * len(groups))]  # cuts the last epoch
-    optimizers = make_optimizers(head)
-    step = trainer.resume(path, head, optimizers) if path.exists() else 0
-    saved = time.perf_counter()
-    losses: list = []
-    while step < len(groups):
-        if step % (len(groups) // 20 or 1) == 0:
-            n = sum(len(text["ids"]) for group in groups[:step] for text in group)
-            trainer.log(path, read=n, loss=float(np.mean(losses)) if losses else None,
-                        **measure(head, held_out, n_steps=3))
-            losses = []
-        losses.append(learn(head, padded(groups[step]), optimizers, step / len(groups)))
-        step += 1
-        if time.perf_counter() - saved > SAVE_SECONDS:
-            trainer.save(path, head, optimizers, step)
-            saved = time.perf_counter()
-    trainer.save(path, head, optimizers, step)
+    share = n_read / (n_tokens * len(epochs))  # of all epochs; the last one is cut
+    n_steps = int(share * len(groups))
+    # The ridge regression has set fc, so its rate is low.
+    optimizers = trainer.make_optimizers(head, lr=5e-4, muon_lr=0.007, weight_decay=0.02)
+    trainer.take_steps(
+        head, optimizers, n_steps, path, SAVE_SECONDS,
+        lambda step: learn_batch(head, padded(groups[step]), optimizers, step / n_steps),
+        lambda: measure(head, held_out, N_STEPS))
 
 
-def learn(head, batch, optimizers, progress):
+def learn_batch(head, batch, optimizers, progress):
     """Take one step of every optimizer; return the loss."""
     n_steps = min(N_STEPS, 1 + int(4 * progress))  # at first more would cost time and not help
     loss = head.loss(batch, n_steps, LOSSES[progress >= FIRST])
     trainer.take_step(loss, optimizers, trainer.learning_rate(progress, decay_from=0.4))
     return loss.item()
-
 
 
 def export_head(head, folder):

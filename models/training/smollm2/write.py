@@ -105,7 +105,7 @@ def rows_of_texts(cache, positions, mask):
     return attend
 
 
-def write_texts(tokenizer, model, folder, n_tokens, seed, held_out=False):
+def write_answers(tokenizer, model, folder, n_tokens, seed, held_out=False):
     """Write files until the answers of this seed have n_tokens tokens.
 
     After an interruption the same call goes on behind the last file.
@@ -131,7 +131,7 @@ def write_texts(tokenizer, model, folder, n_tokens, seed, held_out=False):
             n_begun += 1
         writer.write()
         if len(finished) >= N_SHARD or (finished and n_written >= n_tokens):
-            save(folder / f"{seed}-{n_files:05}.npz", finished)
+            save_answers(folder / f"{seed}-{n_files:05}.npz", finished)
             n_files += 1
             finished = []
             rate = (n_written - n_before) / (time.perf_counter() - start)
@@ -168,7 +168,7 @@ def remember(tokenizer, text, passages):
         passages.append(passage)
 
 
-def save(path, texts):
+def save_answers(path, texts):
     """Write texts to one file; all ids and states in a row."""
     with atomic(path) as file:
         np.savez(file, kinds=[text.kind for text in texts],
