@@ -48,6 +48,7 @@ from measure.race import (
     write_text,
 )
 from run.task import text_and_ids
+from sampling import with_sampling
 from utils import MODELS_DIR, load_model
 from variants import DECODERS
 from variants.quantized import int8_copy
@@ -231,7 +232,24 @@ def engine_figures(models, prompts, stop, args):
         rows[name] = {"tokens_per_s": over_prompts(of_prompts),
                       "speedup": over_prompts(np.array(of_prompts) / plain),
                       "same": f"{n_same} of {len(prompts)}"}
-    return {"rows": rows, "skipped": skipped}
+    xs = [x for _, x in prompts]
+    return {"rows": rows, "skipped": skipped,
+            "rounding": rounding(models, [x + ids for x, ids in zip(xs, texts["plain"])], xs)}
+
+
+def rounding(models, texts, xs):
+    """Return how far the copy's distributions are from the target's, at temperature 1.
+
+    "divergence" is the mean KL divergence of a position after the prompts `xs`, "best" the
+    share of positions with the same most probable token.
+    """
+    divergences, same = [], []
+    for text, x in zip(texts, xs):
+        q, p = (with_sampling(model, temperature=1)(text, len(text) - len(x) + 1)
+                for model in models)
+        divergences += (p * np.log(p / q)).sum(axis=-1).tolist()
+        same += (p.argmax(axis=-1) == q.argmax(axis=-1)).tolist()
+    return {"divergence": float(np.mean(divergences)), "best": float(np.mean(same))}
 
 
 # ---- the table
@@ -265,6 +283,9 @@ def engine_table(part):
     yield markdown_table(["program", "tokens/s (range)", "speed-up (range)", "same"],
                          [[name, ranged(row["tokens_per_s"], "{:.0f}"), ranged(row["speedup"]),
                            row["same"]] for name, row in part["rows"].items()])
+    yield (f"The int8 copy's distribution: mean KL divergence "
+           f"{part['rounding']['divergence']:.4f}, the same most probable token at "
+           f"{part['rounding']['best']:.1%} of the positions.")
     yield from not_measured(part)
 
 

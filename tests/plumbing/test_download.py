@@ -19,6 +19,7 @@ from lib.checkpoints import files, openai
 from lib.checkpoints.download import download
 from lib.checkpoints.files import atomic
 
+ROOT = Path(__file__).parents[2]
 DATA = random.Random(0).randbytes(300_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
 
