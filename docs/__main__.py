@@ -6,6 +6,7 @@
     python -m docs run                      # put the stored run into today's page
     python -m docs run --record             # run the bundled pair again
     python -m docs run --record --seconds   # on a quiet machine: race plain decoding too
+    python -m docs run --picture            # draw the README's picture of it, with Chromium
     python -m docs tour                     # execute docs/tour.ipynb in place
     python -m docs words README.md docs/*.md           # words that a page may not use
 """
@@ -36,7 +37,9 @@ def main(argv=None):
     part.add_argument("--record", action="store_true", help="run the bundled pair first")
     part.add_argument("--seconds", action="store_true",
                       help="also record times and a race (needs --record)")
-    part.set_defaults(make=lambda args: run.write_page(args.record, args.seconds))
+    part.add_argument("--picture", action="store_true",
+                      help="draw the README's picture of the page instead")
+    part.set_defaults(make=lambda args: run.write_page(args.record, args.seconds, args.picture))
 
     part = things.add_parser("tour", help="docs/tour.ipynb, with the outputs of a fresh run")
     part.set_defaults(make=lambda args: tour.write_tour())

@@ -1,6 +1,9 @@
 """Make docs/run.html, the page of one recorded run. Its first round is in docs/learn.md."""
 
 import shlex
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 from main import both_decoders, decode, decoder_step
@@ -12,6 +15,21 @@ PAGE = Path(__file__).parent / "run.html"
 FLAGS = ('--prompt "There was once an old woman who" --temperature 1 --K 4 --seed 16 '
          '--n_tokens_to_generate 44')
 REPEATS = 21
+PICTURE = Path(__file__).parent / "img" / "run.png"
+BROWSERS = "chromium", "google-chrome", "chrome"
+# The browser leaves only one round of the page, and steps through its code to the line that
+# tests its first guess: code.walk(i) goes to step i, and ".runs" is the line that runs in this
+# step.
+ONE_ROUND = """<script>
+show(ROUND);
+const round = at("round-ROUND");
+const code = round.querySelector("details.code");
+code.open = true;
+round.lastChild.prepend(code);
+document.body.replaceChildren(round);
+for (let i = 0; !code.querySelector(".runs").textContent.includes("accept("); i++) code.walk(i);
+scrollTo(0, 0);
+</script>"""
 
 
 def recorded_run():
@@ -49,8 +67,31 @@ def with_todays_code(run):
     return run | run_as_data(run["prompt"], run["rounds"], run["settings"])
 
 
-def write_page(record, seconds):
-    """Write the page."""
+def draw_picture(picture: Path, scheme: str, number=4):
+    """Save a PNG of one round with its code; `scheme` is "light" or "dark"."""
+    # The first browser that is installed.
+    browser = next(filter(shutil.which, BROWSERS), None)
+    if browser is None:
+        raise ValueError(f"--picture needs a browser: one of {', '.join(BROWSERS)}")
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        script = ONE_ROUND.replace("ROUND", str(number))
+        page.write_text(PAGE.read_text(encoding="utf-8") + script, encoding="utf-8")
+        # Chromium's numbers for the two schemes.
+        preferred = {"dark": 0, "light": 1}[scheme]
+        subprocess.run(
+            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+             "--window-size=800,900", "--virtual-time-budget=3000",
+             f"--blink-settings=preferredColorScheme={preferred}", f"--screenshot={picture}",
+             page.as_uri()], check=True, capture_output=True)
+
+
+def write_page(record, seconds, picture):
+    """Write the page, or the README's picture of it."""
+    if picture:
+        draw_picture(PICTURE, "light")
+        draw_picture(PICTURE.with_stem("run-dark"), "dark")
+        return
     if seconds and not record:
         raise ValueError("--seconds needs --record")
     if seconds:

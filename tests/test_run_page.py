@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from docs.run import PAGE, recorded_race, recorded_run, with_todays_code
+from docs.run import PAGE, draw_picture, recorded_race, recorded_run, with_todays_code
 from page.page import page_text, stored_run
+from tests.chromium import CHROMIUM
 from tests.pages import file_text
 
 STORED = stored_run(PAGE)
@@ -52,3 +53,13 @@ def test_a_recorded_race_is_the_same_run_with_its_seconds():
     assert len(race["plain"]["pieces"]) == race["summary"]["ids"]
     assert race["seconds"] > sum(race["summary"]["by_clock"].values()) > 0
     assert with_todays_code(race) == race
+
+
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.weekly)])
+def test_the_picture_of_the_page_shows_the_line_that_tests_a_guess(tmp_path, scheme):
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium")
+    picture = tmp_path / "run.png"
+    draw_picture(picture, scheme)
+    # An empty page, in which the script failed, has 5 kB.
+    assert 50_000 < picture.stat().st_size < 150_000
