@@ -74,7 +74,7 @@ def test_an_example_is_exact_and_its_twin_is_named(compiled, flags, twin, status
     assert got == status and re.match(begin, out)
 
 
-COMMAND = re.escape("$ python oracle.py --command ./verifier")
+COMMAND = re.escape("$ python -m exact.oracle --command ./verifier")
 
 
 @pytest.mark.parametrize("rule, report", [
