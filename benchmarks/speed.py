@@ -2,6 +2,7 @@
 
     python -m benchmarks speed --json benchmarks/results/speed-pair.json
     python -m benchmarks speed --size 124M --json benchmarks/results/speed-124M.json
+    python -m benchmarks speed --size 1558M --only passes --repeats 7 --json speed-1558M.json
     python -m benchmarks speed --show benchmarks/results/speed-124M.json --only passes
     python -m benchmarks speed --backend cupy --size 124M --json gpu-124M.json
     python -m benchmarks speed --copy --size 124M --only simulated --alpha .98 .96

@@ -1,6 +1,6 @@
 """Measure every decoder on the bundled pair: tokens per pass, rows per pass, time.
 
-    python -m benchmarks variants --json benchmarks/results/variants.json
+    python -m benchmarks variants --repeats 5 --json benchmarks/results/variants.json
     python -m benchmarks variants --rows stopping "speculative --K 2" "speculative --K 3"
 
 All decoders take turns on each prompt (measure/race.py), and everything is repeated; at
