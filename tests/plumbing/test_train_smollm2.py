@@ -110,3 +110,10 @@ def test_the_head_learns_resumes_and_the_decoder_reads_what_was_exported(
         logits = (states_of_step[0, 15 + s] @ head.unembed.T).detach().numpy()
         assert np.allclose(rows[s][head.keep], logits, rtol=1e-4, atol=1e-4)
         assert set(np.flatnonzero(rows[s] > -1e9)) == set(head.keep.tolist())
+
+
+def test_tokens_per_pass_are_those_of_the_walk():
+    hits = np.array([[1, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 1]], bool)
+    # Token 0 is the prompt's pass. Guesses for 1 and 2: token 1 is right, 2 is not (hits[1, 2]).
+    # Then guesses for 3: wrong. Then for 4 and 5: both right.
+    assert training.walked(hits, 2) == (5, 3)
