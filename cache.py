@@ -46,7 +46,7 @@ def attention(q, k, v, mask):  # -> [n_head, n_new, d_head]
     """Apply scaled dot-product attention. Vaswani et al. (2017) Eq. 1.
 
     q is [n_head, n_new, d_head]; k and v are [n_kv, n_seq, d_head]. The mask is [n_new, n], for
-    the last n columns: every row sees all columns before them. None: it sees all.
+    the last n columns: every row sees all columns before them. With None it sees all columns.
     """
     n_head, n_new, d_head = q.shape
     # A group of n_head / n_kv heads of q shares one head of k, which multiplies the rows of the
@@ -112,8 +112,8 @@ def causal_mask(n_new, like):  # -> [n_new, n_new] or None
 def part_ends(n_past, n_seq, n_last):
     """Return the end of each pass over the tokens n_past : n_seq of a prompt.
 
-    Every pass but the last reads PART tokens. The last one reads the rest: at least n_last, of
-    which rows are wanted, and at most PART + n_last tokens.
+    Every pass but the last reads PART tokens. The last one reads the rest: the n_last tokens
+    whose rows are wanted, and up to PART before them.
 
     >>> part_ends(0, 300, 1), part_ends(299, 300, 1)
     ([128, 256, 300], [300])

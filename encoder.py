@@ -50,7 +50,8 @@ def merge(symbols, ranks):
     The plain loop joins the pair of lowest rank everywhere and searches again; it takes 14
     seconds for a word of 30,000 letters. A heap of (rank, position) over a linked list takes
     O(n log n) steps for n symbols. Both give the same symbols: in GPT-2 a pair that contains a
-    merged symbol was learned after this symbol, so its rank is higher and its turn comes later.
+    merged symbol was learned after this symbol, so its rank is higher: no merge brings up a
+    pair that should have come earlier.
     (For a file with ranks in any other order the heap gives the ids that transformers gives.)
     """
     symbols = ["", *symbols, ""]  # both ends are empty symbols, which no merge contains
@@ -93,8 +94,8 @@ class Encoder:
     end_of_text : str
         The symbol that ends a text. The attribute `end_of_text` is its id, or None.
     added : list of str
-        Further symbols that stand for their own text: their characters are not bytes. `encode`
-        never returns their ids, nor the id of `end_of_text`.
+        Further symbols, written as plain text and not in byte characters. `encode` never
+        returns their ids, nor the id of `end_of_text`.
 
     Raises
     ------
@@ -198,7 +199,7 @@ def check_vocab(vocab, characters, special):
         if not characters.issuperset(symbol):
             raise ValueError(f"need symbols of byte characters, got {symbol!r}")
     for symbol in special & vocab.keys():
-        # JSON can hold other types, and halves of characters, of the category Cs.
+        # JSON can hold other types, and halves of characters (Cs), which UTF-8 lacks.
         if not isinstance(symbol, str) or regex.search(r"\p{Cs}", symbol):
             raise ValueError(f"need symbols that are text in UTF-8, got {symbol!r:.80}")
 

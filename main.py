@@ -64,7 +64,8 @@ def continue_prompt(args: Namespace) -> None:
     if path := args.settings.get("memory"):
         from lib.memory import add_to_memory
         add_to_memory(path, task.x + numbers[task.decoder]["ids"], task.encoder.n_vocab)
-    text = json.dumps(numbers) if args.json else comparison_in_words(numbers, args, not streams)
+    text = json.dumps(numbers) if args.json else comparison_in_words(
+        numbers, args, has_texts=not streams)
     print_safely(text, sys.stdout)
     if args.trace:
         from page.page import raced_run, save_page
@@ -79,7 +80,7 @@ def both_decoders(task: Task, on_round: Callable[[dict], None] | None = None,
 
     With `streams` both texts are printed as they are written.
     """
-    task, measuring_s = with_costs(task)  # seconds, if a flag such as --K auto needs costs
+    task, measuring_s = with_costs(task)  # measured only if a flag such as --K auto needs them
     # A warm-up keeps first calls out of the measurement. Its two tokens are the fewest with a
     # guess, because the last token is never guessed.
     few = task._replace(N=min(task.N, 2))

@@ -97,7 +97,7 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
     probs = softmax(rows, temperature)
     if top_k:
         for row in probs:  # each row is a view, so this overwrites probs
-            row[:] = keep_largest(row, int(top_k))
+            row[:] = keep_largest(row, int(top_k))  # int: 5.0 is a whole number too
     if top_p < 1.0:
         for row in probs:
             row[:] = keep_top_p(row, top_p)
@@ -175,8 +175,8 @@ def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
 
 def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
     """Zero all tokens outside the smallest set with mass >= top_p. Holtzman et al. (2020)."""
-    # There are at most n_vocab tokens below (1 - top_p) / n_vocab, so together they have less
-    # than 1 - top_p. The others have more than top_p, and only they are sorted.
+    # The tokens below (1 - top_p) / n_vocab have less than 1 - top_p together, so the set needs
+    # none of them: only the others are sorted.
     candidates = row[row >= (1 - top_p) / len(row)]
     mass = np.cumsum(np.sort(candidates)[::-1])  # mass[i]: of the i + 1 most probable tokens
     # The n_too_few most probable tokens have less than top_p; with one more they have enough.
@@ -187,7 +187,7 @@ def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
 def at_least_float64(numbers):
     """Return numbers in float64; an array of Fractions, of dtype object, stays as it is.
 
-    Otherwise NumPy would round a uniform number to float32 to compare it with a float32.
+    With float32 numbers NumPy would round a uniform number to float32 before it compares.
     """
     numbers = np.asarray(numbers)
     return numbers.astype(np.result_type(numbers, np.float64), copy=False)
@@ -197,10 +197,10 @@ def sample(probs: ArrayLike, rng: HasRandom) -> int:
     """Draw one token from weights [n_vocab], by inversion of their cumulative sum.
 
     Returns the first token whose cumulative probability exceeds u, one uniform number. There is
-    such a token: the last cumulative probability is exactly 1, and u < 1. It never has weight
-    0: its cumulative probability would be that of the token before it, or 0. ValueError if
-    `probs` is empty or has two axes, a weight is negative or NaN, or the weights' sum is 0 or
-    infinite.
+    such a token: the last cumulative probability is exactly 1, and u < 1. A token of weight 0
+    is never the first: the token before it (or 0) has the same cumulative probability.
+    ValueError if `probs` is empty or has two axes, a weight is negative or NaN, or the weights'
+    sum is 0 or infinite.
 
     >>> sample([0.0, 1.0, 0.0], np.random.default_rng(0))
     1
@@ -264,7 +264,7 @@ def check_sampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0, 
         raise ValueError(f"need top_k a whole number >= 0 (0 keeps all), got {top_k}")
     if not 0 < top_p <= 1:
         raise ValueError(f"need 0 < top_p <= 1, got {top_p}")
-    if not 1e-99 <= repetition_penalty <= 1e99:  # no logit of a float32 model overflows
+    if not 1e-99 <= repetition_penalty <= 1e99:  # times a float32 it fits in float64
         raise ValueError(f"need 1e-99 <= repetition_penalty <= 1e99, got {repetition_penalty}")
     if not (allowed is None or callable(allowed)):
         raise ValueError(f"need a function allowed(ids), got {allowed!r}")

@@ -50,12 +50,12 @@ class Round(NamedTuple):
     guesses: Guesses  # all k guesses, the rejected ones too
     p_draft: Rows  # k rows; guess t was sampled from row t
     p_target: Rows  # [k + 1, n_vocab]; row t is the target's distribution at guess t's position
-    n_accepted: int  # guesses that the rule accepted; `generate` counts those before a stop
+    n_accepted: int  # guesses that the rule accepted; `generate` drops those after a stop
 
     @property
     def n_tested(self):
         """Return how many guesses were tested: the accepted ones, and a rejected one if any."""
-        # After a rejection no guess is tested, and none after a stop, which ends the ids.
+        # The accepted ones and the rejected one, or all of them, or all before a stop.
         return min(self.n_accepted + 1, len(self.guesses), len(self.ids))
 
 
@@ -65,7 +65,7 @@ Guess = Callable[[list[int], int, HasRandom], tuple[Guesses, Rows]]
 # (guesses, p_draft, p_target, rng) -> ids
 Test = Callable[[Guesses, Rows, Rows, HasRandom], list[int]]
 Step = Callable[[list[int], int, HasRandom], Round]  # (x, n_left, rng) -> Round
-# token ids, or new tokens -> whether the text ends with them
+# token ids; or a function (new tokens) -> True if the text ends with the last of them
 Stop = Collection[int] | Callable[[list[int]], bool]
 
 
@@ -105,7 +105,7 @@ def speculative_step(x, n_left, rng, target: Model, K, make_guesses: Guess,
     guesses are enough.
     """
     guesses, p_draft = make_guesses(x, min(K, n_left - 1), rng)  # [1]
-    p_target = target(x + guesses, len(guesses) + 1)  # [2]
+    p_target = target(x + guesses, len(guesses) + 1)  # [2]; a Tree can be added to x too
     ids = test(guesses, p_draft, p_target, rng)  # [3] [4] [5]
     return Round(ids, guesses, p_draft, p_target, n_accepted=len(ids) - 1)
 
@@ -258,7 +258,7 @@ def check_length(ids, n_left):
 def check_rows(guesses, p_draft, p_target):
     """Raise ValueError unless the rows fit the guesses, and each row sums to 1."""
     k = len(guesses)
-    # `verify` appends by +, which would add the numbers of an array.
+    # `verify` joins lists by +, which would add arrays number by number.
     if not isinstance(guesses, list):
         raise ValueError(f"need a list of guesses, got {type(guesses).__name__}")
     for row in (*p_draft, *p_target):

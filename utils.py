@@ -77,7 +77,8 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
         openai.fetch_missing(str(model_size), folder)
     if backend != products.backend:  # one setting of the whole process
         products.set_backend(backend)
-    arrays = get_backend(backend) if backend == "cupy" else np
+    arrays = get_backend(backend)
+    # In a ValueError it advises to remove a broken file, so that it is fetched again.
     advice = openai.advice_to_remove(folder) if layout is openai else nullcontext()
     with advice:
         hparams = layout.read_hparams(folder)
@@ -140,7 +141,7 @@ def load_chat_model(path, dtype, backend):
     products.set_backend(backend)
 
     def convert(array):
-        return arrays.array(array, dtype)  # a copy: the file may change
+        return arrays.array(array, dtype)  # a copy: the mapped file may change
 
     kind = Llama
     if path.is_file():
@@ -191,8 +192,10 @@ def runs_in_transformers(folder, backend):
     if folder.is_file() and backend == "transformers":
         raise ValueError(f"--backend transformers needs a Hugging Face folder, got {folder}")
     model_type = huggingface.folder_model_type(folder)  # None for OpenAI's layout or a file
-    if backend == "transformers" or model_type in (None, "gpt2"):
-        return backend == "transformers"
+    if backend == "transformers":
+        return True
+    if model_type in (None, "gpt2"):
+        return False
     return llama.why_unknown(llama.with_rope(read_json(folder / "config.json"))) is not None
 
 
@@ -206,7 +209,7 @@ def find_folder(model_size, models_dir):
         return gguf.gguf_path(name)
     if re.fullmatch(r"\w[\w.-]*", name):  # a plain name, not a path
         return Path(models_dir) / name
-    # A text such as owner/name is a path if there is a folder with this path.
+    # is_name is False if there is a folder with this path.
     folder = hub.fetched_folder(name) if hub.is_name(name) else Path(name)
     if not huggingface.is_model(folder):
         raise ValueError(f"{name!r} is not a Hugging Face folder: it needs config.json and "

@@ -14,7 +14,7 @@ from typing import IO, Any, TextIO
 from lib.backend.arrays import gpu_error
 
 NUMBERS = {int: "a whole number", float: "a number"}  # in messages
-# Names of one thing, here and in engines and papers: a message names the one that exists.
+# Other names of our flags, in engines and papers: a message suggests the one that exists.
 SYNONYMS = (("target_model_size", "target", "model"), ("draft_model_size", "draft"),
             ("n_tokens_to_generate", "N", "n", "max_tokens", "max_new_tokens"),
             ("temperature", "temp"), ("K", "k", "gamma"))
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         """Print one line and exit; argparse would print the usage too."""
-        # The line begins as the lines of `command` do, with the program's name alone.
+        # As in `command`, the line begins with the program's name, without "python -m".
         self.exit(complain(self.prog.removeprefix("python -m "), message))
 
     def parse_args(self, args=None, namespace=None):
@@ -142,7 +142,8 @@ def try_to_write(name: str, path: Path) -> None:
     is_new = not os.path.exists(path)
     open_flag(name, str(path), "ab").close()  # "ab": a file that exists keeps its bytes
     if is_new:
-        # An empty file would look like a result. A link that led to no file stays.
+        # An empty file would look like a result. A link to no file stays, and still leads to
+        # none.
         path.resolve().unlink()
 
 

@@ -3,8 +3,8 @@
     speed-up    tokens per second of a decoder / tokens per second of plain decoding, on the
                 same prompts; the median of the repeats
     error       standard error of log(speed-up), by the bootstrap over prompts and repeats
-    candidates  the number of decoders that could have become the fastest one of the race: every
-                K that the prediction chose from, and the race's other decoders
+    candidates  the number of decoders among which the fastest was sought: every K that the
+                prediction chose from, raced or not, and the race's other decoders
     interval    of a decoder's speed-up, from `low` to `high`:
                     low  = speed-up / exp(t_low * error)
                     high = speed-up * exp(t_high * error)
@@ -73,7 +73,7 @@ def raced_speedup(texts: Mapping, plain: Mapping, n_candidates: int) -> dict[str
     """Return the speed-up over plain decoding, its error, and the ends of its interval.
 
     `texts` and `plain` hold the tokens and the seconds of each text, [repeats, prompts]. A
-    resample draws prompts and, apart from them, repeats, so the error covers the choice of
+    resample draws prompts and, independently, repeats, so the error covers the choice of
     prompts and the machine's slow minutes. One prompt has no interval: both ends are None.
     """
     n_repeats, n_prompts = np.shape(texts["seconds"])
@@ -129,7 +129,7 @@ def answer_of(case: Mapping) -> Answer:
         best = max(paying, key=lambda name: rows[name]["speedup"])
         return Answer(PAYS, best, f"it pays. {speed_in_words(best, rows[best])}")
 
-    # (c) Without a draft, the costs have chosen nothing.
+    # (c) Disturbed costs matter only if they chose K, and so only with a draft.
     fastest = max(rows, key=lambda name: rows[name]["speedup"])
     disturbed = case["disturbed"] and "positions" in case
     if all(row["high"] < 1 for row in rows.values()) and not disturbed:

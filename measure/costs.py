@@ -1,7 +1,7 @@
 """Measure the times of a draft pass and of target passes, which choose K or a tree.
 
 A pass may cost less than a pass over fewer rows: PyTorch's products of two to four rows are
-slower than its products of five. So no measured time is corrected by another. Times are
+slower than its products of five. So the times are not made to rise with the rows. Times are
 disturbed if they do not repeat.
 """
 
@@ -14,10 +14,10 @@ from speculative import Model
 from variants.registry import Costs
 
 N_ROWS = 9  # of the longest pass that is measured: up to 8 guesses
-LEAST = 3  # measurements of each pass, unless they take longer than SECONDS
+N_TURNS = 3  # measurements of each pass, fewer if they take longer than SECONDS
 SECONDS = 0.5
-# Times repeat if the halves of a measurement differ by at most this share. On idle machines the
-# quartiles of single passes do (benchmarks/results/speed-*.json).
+# Times repeat if the halves of a measurement differ by at most this share. On idle machines
+# even the quartiles of single passes differ by less (benchmarks/results/speed-*.json).
 SPREAD = 0.15
 
 
@@ -25,9 +25,9 @@ def measure_costs(draft: Model, target: Model, ids: Sequence[int], n_rows: int =
                   clock: Callable[[], float] = time.perf_counter) -> Costs:
     """Return the Costs in seconds: of a draft pass and of target passes over 1 .. n_rows rows.
 
-    There are LEAST turns, or fewer if passes are slow, but at least one.
+    There are N_TURNS turns, or fewer if passes are slow, but at least one.
     """
-    return least_costs(timed_turns(draft, target, ids, n_rows, LEAST, SECONDS, clock))
+    return least_costs(timed_turns(draft, target, ids, n_rows, N_TURNS, SECONDS, clock))
 
 
 def timed_turns(draft: Model, target: Model, ids: Sequence[int], n_rows: int, n_turns: int,

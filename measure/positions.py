@@ -57,10 +57,8 @@ def n_counted(done: Round) -> tuple[int, int]:
     >>> n_counted(Round([5], [5, 6, 7, 8], [], [], n_accepted=2))  # 5 is a stop token
     (1, 1)
     """
-    # `ids` ends at a stop token. The guesses after it were tested, but do not count.
-    n_tested = min(done.n_tested, len(done.ids))
-    n_accepted = min(done.n_accepted, n_tested)
-    return n_tested, n_accepted
+    # `ids` ends at a stop token: guesses after it do not count, even if they were accepted.
+    return done.n_tested, min(done.n_accepted, done.n_tested)
 
 
 # ---- acceptance

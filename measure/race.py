@@ -48,8 +48,8 @@ def builder(name, flags, temperature, **known):
 
     def build_step(draft, target):
         nonlocal made
-        # The made draft, with an empty cache, replaces the race's `draft`, whose seconds
-        # write_text reads. So both share one list of seconds.
+        # The made draft, with an empty cache, replaces the race's `draft`. write_text reads the
+        # seconds of the race's, so the made draft writes into the same list.
         if make_draft:
             made = made or make_draft(target)
             replacement = Timed(made.fresh())
@@ -208,8 +208,8 @@ def simulated(model, alpha):
     `simulated(target, 1)` writes token 0 everywhere, so it accepts a guess of
     `simulated(draft, alpha)` if this guess is token 0. Example: alpha = 0.8 and u = 0.3, 0.5,
     0.9 at three positions. The guesses are 0, 0, 1, so the first two are accepted and the third
-    is not. K does not change u. So a round with a larger K, from the same position or from a
-    later one, ends no earlier, and the tokens per pass cannot fall as K grows.
+    is not. K does not change u, so a round with a larger K never ends at an earlier position,
+    and the tokens per pass cannot fall as K grows.
     """
     def rows(ids, n_last=1):
         """Run the pass; return the one-hot rows."""

@@ -31,8 +31,7 @@ def comparison_in_words(numbers: dict, args: Namespace, has_texts: bool = True) 
 
 def text_lines(run: dict, title: str, is_identical: bool = False) -> list[str]:
     """Return the time and the text of one run, under its title."""
-    # A text that was just shown is not shown a second time. A run without new tokens has the
-    # prompt as its text, which is shown.
+    # Identical texts are shown once, unless they are the prompt alone.
     text = "identical" if is_identical and run["tokens"] else run["text"]
     return [title, "-" * len(title), f"Time = {run['time_s']:.2f}s", f"Text = {text}", ""]
 

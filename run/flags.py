@@ -70,7 +70,8 @@ TEXT: Flags = {
     "window": dict(
         action="store_true", help="when the context is full, continue with only its last half "
         "(exact for a target with the same window)")}
-# How a model's folder is found and read, and what multiplies: tools.will_it_pay has these too.
+# How a model's folder is found and read, and the backend of its products; tools.will_it_pay
+# has these flags too.
 LOADING: Flags = {
     "models_dir": dict(
         default=str(MODELS_DIR), metavar="DIR", help="folder for models and downloads "
@@ -138,12 +139,12 @@ ONE_TEXT = ("prompt", "prompt_file", "chat", *OUTPUT)  # flags of a single text
 # ---- flags that cannot be together
 
 def when_given(flag, condition):
-    """Return whether a flag is given and the condition holds, as the condition of a row."""
+    """Return the condition of a row: the flag is given, and `condition` holds."""
     return lambda args: flag in args.given and condition(args)
 
 
-# Rows of (whether checked flags are refused, the sentence). A flag without an effect is an
-# error, because the user expects one.
+# Rows (condition, sentence): flags that meet the condition are refused with the sentence. A
+# flag without an effect is an error, because the user expects one.
 REFUSED: list[tuple[Callable, str]] = [
     *((lambda args, pair=pair: {*pair} <= args.given,
        f"--{pair[0]} and --{pair[1]} are both given: choose one")
@@ -229,7 +230,7 @@ def entry_of_flag(name: str) -> Decoder:
 
 def make_parser(first: Parser, entry: Decoder) -> Parser:
     """Return the parser of the common flags and of one decoder's flags."""
-    # The help keeps line breaks because of the examples, so the list of names has its own.
+    # The help keeps line breaks, for the examples, so the names are broken into lines here.
     names = textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
     parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
                     description=DESCRIPTION, epilog=EXAMPLES + names, formatter_class=Help)

@@ -59,7 +59,7 @@ def not_known(entry: Decoder, settings: dict) -> bool | None:
 
 def entry_of_functions(rule: FileRule) -> Decoder:
     """Return the entry of a file without a DECODER."""
-    # A step does both, so it is shown as both.
+    # A step guesses and tests, so it fills both fields of the entry.
     make_guesses = rule.step or rule.guess or speculative.guess
     test = rule.step or rule.verify or speculative.verify
 

@@ -7,7 +7,7 @@ main.py --prompt with this --seed. A line of --out is a record, one JSON object 
     text                                    the prompt and its continuation
     ids, acceptance, tokens_per_pass        of the continuation
     time_s                                  seconds from the start of the text to its end
-    prompt_s                                to its first token, so that the prompt is read
+    prompt_s                                to its first token, after the prompt was read
     tokens_per_second                       of the tokens after it
     fits_pattern, forced                    with a pattern
     messages, answer                        of a chat; the answer is the new text alone
@@ -150,6 +150,7 @@ def record_of(job: Job, written: Written) -> dict:
     ids = [token for result in rounds for token in result.ids]
     # Every round has one pass of the target, but a forced round has none.
     asked = [i for i, result in enumerate(rounds) if not isinstance(result, ForcedRound)]
+    # "text" begins with the prompt, also for a chat, whose "answer" does not.
     record = job.head | {"text": job.task._replace(is_chat=False).text_of(ids), "ids": ids,
                          "acceptance": acceptance_figures(rounds)["acceptance"],
                          "tokens_per_pass": quotient(len(ids), len(asked)),
@@ -291,7 +292,8 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
 def asked_of(record: dict) -> dict:
     """Return what decides a record's text: the entries of its line, and the other settings."""
     entries = {name: record[name] for name in ENTRIES if name in record}
-    # They come first in the order of a comparison, and their values replace the flags'.
+    # First, so that a difference in them is reported first; last, so that they replace the
+    # flags' values.
     return entries | record["settings"] | entries
 
 

@@ -122,8 +122,7 @@ def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
 
 def name_of(encoder: Tokenizer, token: int) -> str:
     """Return the text of one token, or its name if it is a special token without a text."""
-    # Only tokenizers with special tokens that have no text have `name_of`. An Encoder decodes
-    # all of its tokens.
+    # A tokenizer has `name_of` if it has special tokens without a text. An Encoder has none.
     if hasattr(encoder, "name_of"):
         return encoder.name_of(token)
     return encoder.decode([token])

@@ -59,7 +59,7 @@ def text_and_ids(given: dict, encoder: Any) -> tuple[str, list[int]]:
     if not getattr(encoder, "has_chats", False):  # an Encoder has none
         raise ValueError("this tokenizer has no chat template: give a prompt, not messages")
     text = encoder.chat_text(given["messages"])
-    return text, encoder.encode_bytes(text.encode())  # the template has begun the text
+    return text, encoder.encode_bytes(text.encode())  # adds no <s>: the template wrote it
 
 
 def without_mark(data: bytes) -> bytes:
@@ -194,8 +194,8 @@ def with_pattern(task: Task, grammar: str, asked: dict | None = None) -> Task:
     `asked` may contain the text of the pattern under its kind; other entries are left out.
     ValueError if the tokenizer cannot write the pattern.
     """
-    # This pattern is only a check, and has the end of text. `Task.pattern` makes the pattern of
-    # a run, because the prompt may still change.
+    # This pattern only checks the grammar and tells the end of text. `Task.pattern` makes that
+    # of a run, because the prompt may still change.
     pattern = Pattern(grammar, task.encoder, len(task.x))
     asked = asked or {}
     pattern_asked = {kind: asked[kind] for kind in KINDS if asked.get(kind) is not None}
@@ -265,7 +265,7 @@ def with_costs(task: Task) -> tuple[Task, float]:
     start = time.perf_counter()
     models = task.new_models()
     ids = window(task.x, len(task.x), task.n_ctx)  # if the prompt fills the context, its end
-    # Without a draft the target stands in: eagle puts its head's share of a pass in its place.
+    # Without a draft the target is timed instead; eagle replaces this time by its head's share.
     draft = models.draft_rows if models.draft else models.target_rows
     costs = measure_costs(draft, models.target_rows, ids, min(N_ROWS, task.n_ctx))
     task = task._replace(models=task.models._replace(costs=costs))
@@ -294,7 +294,7 @@ def check_backend(args: Namespace, folders: list[Path]) -> None:
 
 def stops(names: list[str] | None, encoder: Tokenizer, flag: str = "--stop"
           ) -> tuple[set[int], tuple[str, ...]]:
-    """Return the tokens and the texts of --stop: a name of a single token is this token.
+    """Return the tokens of --stop, names of one token each, and its texts, all other names.
 
     Without the flag, return the ends of text of the vocabulary.
     """

@@ -176,7 +176,7 @@ def other_decoders(args: Namespace, draft: Target | None, target: Target) -> dic
 def measure_case(case: dict, args: Namespace, draft: Target | None, target: Target,
                  texts: list, temperature: float, others: dict) -> None:
     """Add the figures of one temperature to `case`, each part as soon as it is measured."""
-    # (a) Without a draft, the target stands in for it: no decoder of the race calls it.
+    # Without a draft the target takes its place, and no decoder of the race calls it.
     guessing = draft or target
     notify(f"{case['name']}: measuring the times of passes ..")
     turns = timed_turns(with_sampling(guessing, temperature=temperature),
@@ -215,7 +215,7 @@ def measure_case(case: dict, args: Namespace, draft: Target | None, target: Targ
 def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts: list, N: int,
                        costs: Costs) -> dict:
     """Return the acceptance, and for each position K the prediction for rounds of K guesses."""
-    # The longest rounds of guesses count at all positions.
+    # Rounds of MOST_GUESSES guesses give counts at every position.
     longest = {"longest": builder_of("speculative", {"K": MOST_GUESSES})}
     [written] = raced_repeats(*pair, longest, texts, N, 1, title="acceptance")
     counts = counts_of_race([written["longest"]], MOST_GUESSES)
@@ -263,7 +263,7 @@ def main(argv=None):
         "name that ends in .png or .svg")
     args = command.parse(parser, argv)
     if args.decoder:
-        entry_of_flag(args.decoder)  # a name that is not one is an error before measuring
+        entry_of_flag(args.decoder)  # a wrong name is an error before measuring
     if args.draft is None:
         args.draft = default_draft(args.target)
     elif args.draft == "none":
