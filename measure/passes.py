@@ -85,13 +85,13 @@ class Run:
     def add(self, result: Round, seconds: float) -> None:
         """Add a round and its seconds.
 
-        The prompt's round is the first one with a pass of the target: rounds before it are
-        forced by a pattern.
+        The prompt's round is the first one that a pattern has not forced: in it the models read
+        the prompt.
         """
         self.seconds += seconds
         self.ids += result.ids
         self.rounds.append(result._replace(p_draft=[], p_target=[]))
-        if self.target.seconds and not self.target.n_prompt:
+        if not self.n_first and not isinstance(result, ForcedRound):
             self.prompt_s = self.seconds
             self.n_first = len(self.ids)
             for model in (self.target, self.draft):

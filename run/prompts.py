@@ -46,7 +46,7 @@ from tqdm import tqdm
 from lib import pattern
 from lib.checkpoints.files import file_lock
 from lib.terminal import open_flag, print_safely
-from measure.passes import acceptance_figures, quotient
+from measure.passes import Run, Timed, acceptance_figures, quotient
 from run.compare import pattern_figures
 from run.entries import ENTRIES, entries_of_line, opened_prompts, prompt_lines, task_of_entries
 from run.flags import settings_for_json
@@ -146,33 +146,25 @@ def record_of(job: Job, written: Written) -> dict:
         return job.head | {"error": written.error}
     if job.task is None:  # the head names the error
         return job.head
-    rounds = written.rounds
-    ids = [token for result in rounds for token in result.ids]
+    run = Run(None, Timed(None))
+    for result, end in zip(written.rounds, written.seconds):
+        run.add(result, end - run.seconds)
     # Every round has one pass of the target, but a forced round has none.
-    asked = [i for i, result in enumerate(rounds) if not isinstance(result, ForcedRound)]
+    n_passes = sum(not isinstance(result, ForcedRound) for result in run.rounds)
     # "text" begins with the prompt, also for a chat, whose "answer" does not.
-    record = job.head | {"text": job.task._replace(is_chat=False).text_of(ids), "ids": ids,
-                         "acceptance": acceptance_figures(rounds)["acceptance"],
-                         "tokens_per_pass": quotient(len(ids), len(asked)),
-                         **times_of_text(rounds, written.seconds, asked)}
+    record = job.head | {"text": job.task._replace(is_chat=False).text_of(run.ids),
+                         "ids": run.ids,
+                         "acceptance": acceptance_figures(run.rounds)["acceptance"],
+                         "tokens_per_pass": quotient(len(run.ids), n_passes),
+                         "time_s": run.seconds, "prompt_s": run.prompt_s,
+                         "tokens_per_second": run.rate}
     if job.task.is_chat:
-        record["answer"] = job.task.text_of(ids)
+        record["answer"] = job.task.text_of(run.ids)
     if job.task.logprobs:
-        record["logprobs"] = written.logprobs[: len(ids)]  # without those after a stop
+        record["logprobs"] = written.logprobs[: len(run.ids)]  # without those after a stop
     if job.task.grammar:
-        record |= pattern_figures(job.task, ids, rounds)
+        record |= pattern_figures(job.task, run.ids, run.rounds)
     return record
-
-
-def times_of_text(rounds: list[Round], seconds: list[float], asked: list[int]) -> dict:
-    """Return the seconds of a text, those to its first token, and the rate after it."""
-    if not asked:  # no model has read the prompt
-        return {"time_s": seconds[-1] if seconds else 0.0, "prompt_s": 0.0,
-                "tokens_per_second": None}
-    first = asked[0]  # the number of the round that read the prompt
-    n_written = sum(len(result.ids) for result in rounds[first + 1 :])
-    return {"time_s": seconds[-1], "prompt_s": seconds[first],
-            "tokens_per_second": quotient(n_written, seconds[-1] - seconds[first])}
 
 
 # ---- texts that share passes
