@@ -165,15 +165,15 @@ def read_json_flag(name: str, path: Path) -> Any:
 
 
 def command(program: str, requirements: str = "requirements.txt") -> Callable:
-    """Return a decorator for a `main(argv)`, which then prints errors and returns a status.
+    """Return a decorator for a `main`, which then prints errors and returns a status.
 
     The exit status is what `main` returned, 0 for None; 2 after an error, 130 after Ctrl-C.
     """
     def decorate(main):
         @functools.wraps(main)
-        def wrapper(argv=None):
+        def wrapper(*args):
             try:
-                return main(argv) or 0  # a main that returns None has succeeded
+                return main(*args) or 0  # a main that returns None has succeeded
             # The reader has closed the pipe, as `| head -1` does after one line.
             except BrokenPipeError:
                 return 0

@@ -81,30 +81,29 @@ def run(program, args, all_figures, paragraphs, requirements="requirements.txt",
 
     `draw(figures, path)` draws the picture of a command that has the flag --plot.
     """
-    # `command` turns errors into one line. It decorates a main(argv), so this function has an
-    # argv too, and does not use it: the flags are parsed already.
-    @command(program, requirements)
-    def print_tables(argv=None):
-        """Print the paragraphs, with all errors in one line."""
-        plot = args.plot if draw else None
-        if plot:
-            # What would fail at the end is an error before the measurement.
-            importlib.import_module("matplotlib")
-            try_to_write("plot", plot)
-        if args.show:
-            figures = read_json_flag("show", args.show)
-            parts = shown_paragraphs(figures, args, paragraphs)
-        else:
-            figures = measured_figures(args, all_figures)
-            parts = paragraphs(figures, args)
-        print_safely("\n\n".join(parts), sys.stdout)
-        if plot:
-            draw(figures, plot)
-        # Figures of a measurement that Ctrl-C ended are printed before the command ends.
-        if not args.show and "interrupted" in figures:
-            raise KeyboardInterrupt
+    in_one_line = command(program, requirements)  # all errors
+    return in_one_line(print_tables)(args, all_figures, paragraphs, draw)
 
-    return print_tables()
+
+def print_tables(args, all_figures, paragraphs, draw):
+    """Print the paragraphs; write --json and draw --plot."""
+    plot = args.plot if draw else None
+    if plot:
+        # What would fail at the end is an error before the measurement.
+        importlib.import_module("matplotlib")
+        try_to_write("plot", plot)
+    if args.show:
+        figures = read_json_flag("show", args.show)
+        parts = shown_paragraphs(figures, args, paragraphs)
+    else:
+        figures = measured_figures(args, all_figures)
+        parts = paragraphs(figures, args)
+    print_safely("\n\n".join(parts), sys.stdout)
+    if plot:
+        draw(figures, plot)
+    # Figures of a measurement that Ctrl-C ended are printed before the command ends.
+    if not args.show and "interrupted" in figures:
+        raise KeyboardInterrupt
 
 
 def measured_figures(args, all_figures):

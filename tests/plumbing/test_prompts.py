@@ -244,7 +244,7 @@ def test_ctrl_c_says_how_to_resume_and_whole_records_stay(flags, more, words, ca
     args = parse_args([*flags, *more])
     main_of_test = command("main.py")(
         lambda argv: write_records(args, lambda task, args: interrupted_texts))
-    assert main_of_test() == 130
+    assert main_of_test([]) == 130
     out, err = capfd.readouterr()
     assert err == f"main.py: {words}\n"
     lines = out if "--out" in more else out_bytes().decode()
