@@ -8,19 +8,18 @@ import os
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 import main
-import utils
 from lib.checkpoints.vocabulary import read_merges
 from page.page import stored_run
 from run.flags import parse_args
 from run.task import Task, prompt_of_flags, with_ids
 from tests.commands import json_of_run, refusal, run_main
-from utils import MODELS_DIR, find_folder
+from utils import MODELS_DIR
 
 ROOT = Path(main.__file__).parent
 FEW = ("--n_tokens_to_generate", 5)
@@ -158,27 +157,6 @@ def test_a_whole_run_in_folders_of_odd_names(tmp_path, monkeypatch, name):
                                   "--prompt_file", f"{name}/C:\\prompt.txt", *flags)
         assert status == 0, err
     assert stored_run(Path(name, "D:\\run.html"))["prompt"] == "The king"
-
-
-@pytest.fixture
-def on_windows(monkeypatch):
-    """Read paths as Windows does; C:\\exported\\x alone is a Hugging Face folder."""
-    exported = PureWindowsPath("C:\\exported\\x")
-    monkeypatch.setattr(utils, "Path", PureWindowsPath)
-    monkeypatch.setattr(utils.huggingface, "is_model", lambda folder: folder == exported)
-
-
-@pytest.mark.parametrize("size, folder", [
-    ("124M", "D:\\models\\124M"), ("C:/exported/x", "C:\\exported\\x"),
-    ("c:\\Exported\\X\\", "C:\\exported\\x")])
-def test_a_model_is_found_by_name_or_path(on_windows, size, folder):
-    assert find_folder(size, "D:\\models") == PureWindowsPath(folder)
-
-
-@pytest.mark.parametrize("size", ["C:\\exported", "..\\x", "124M:stream"])
-def test_a_path_without_a_model_is_refused(on_windows, size):
-    with pytest.raises(ValueError, match="not a Hugging Face folder"):
-        find_folder(size, "D:\\models")
 
 
 def test_half_a_character_of_utf16_in_an_argument(monkeypatch):
