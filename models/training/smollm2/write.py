@@ -63,6 +63,7 @@ class Writer:
         positions = np.array([len(text.ids) for text in self.texts])
         for text, token in zip(self.texts, tokens):
             text.ids.append(int(token))
+        # A text sees its own columns, up to the one of its new token.
         is_seen = np.arange(positions.max() + 1) <= positions[:, None]  # [N_TEXTS, n_seq]
         mask = np.where(is_seen, 0, -np.inf).astype(self.logits.dtype)
         attends = [rows_of_texts(layer, positions, mask) for layer in self.cache]
@@ -71,15 +72,16 @@ class Writer:
             text.states.append(state[None])
         self.logits = self.model.logits(states)
 
-    def ended(self, row):
-        """Return whether a text has ended or is too long."""
+    def is_free(self, row):
+        """Return whether a row has no text, or one that has ended or is too long."""
         text = self.texts[row]
-        return (text.ids[-1] in self.tokenizer.end_tokens
+        return (text is None or text.ids[-1] in self.tokenizer.end_tokens
                 or len(text.ids) == text.n_prompt + N_NEW)
 
 
 def draw(logits, rng):  # [n, n_vocab] -> [n]
     """Return a token drawn from softmax(logits) of each row."""
+    # The token is the first whose sum is above a threshold, so it is the number of sums below.
     sums = softmax(logits).cumsum(axis=1)
     thresholds = rng.random((len(sums), 1)).astype(sums.dtype) * sums[:, -1:]
     return (sums <= thresholds).sum(axis=1)
@@ -95,6 +97,7 @@ def rows_of_texts(cache, positions, mask):
 
     def attend(q, k, v):  # [n_head, n_texts, d_head], 2 x [n_kv, n_texts, d_head] -> as q
         n_head, n_texts, d_head = q.shape
+        # Each text has its own column: [n_texts, n_kv, d_head].
         keys[every_text, :, positions] = k.transpose(1, 0, 2)
         values[every_text, :, positions] = v.transpose(1, 0, 2)
         groups = q.transpose(1, 0, 2).reshape(n_texts, len(k), -1, d_head)
@@ -108,21 +111,20 @@ def rows_of_texts(cache, positions, mask):
 def write_answers(tokenizer, model, folder, n_tokens, seed, held_out=False):
     """Write files until the answers of this seed have n_tokens tokens.
 
-    After an interruption the same call goes on behind the last file.
+    After an interruption the same call resumes after the last file.
     """
     files = sorted(folder.glob(f"{seed}-*.npz"))
-    n_before = n_written = sum(counts(path) for path in files)
-    n_files, n_begun = len(files), 0
+    n_before = n_written = sum(map(n_written_in, files))
+    n_files = len(files)
+    n_begun = 0  # texts of this run
     passages: list[str] = []  # the prompts quote from this list while `remember` fills it
     stream = prompts([seed, n_files], passages, held_out)
     writer = Writer(tokenizer, model, np.random.default_rng([seed, n_files, 1]))
     finished: list[Text] = []
     start = time.perf_counter()
     while n_written < n_tokens:
-        for row, text in enumerate(writer.texts):
-            if text and not writer.ended(row):
-                continue
-            if text:
+        for row in filter(writer.is_free, range(len(writer.texts))):
+            if text := writer.texts[row]:
                 finished.append(text)
                 n_written += len(text.ids) - text.n_prompt
                 remember(tokenizer, text, passages)
@@ -180,7 +182,7 @@ def save_answers(path, texts):
                  .astype(np.float16))
 
 
-def counts(path):
+def n_written_in(path):
     """Return how many tokens the model wrote in a file."""
     with np.load(path) as arrays:
         return int((arrays["lengths"] - arrays["n_prompts"]).sum())
