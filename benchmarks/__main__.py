@@ -24,12 +24,7 @@ def main(argv=None):
                         f"{', '.join(NAMES)}; NAME --help shows its flags")
     name = parser.parse_args(words[:1]).name
     benchmark = importlib.import_module(f"benchmarks.{name}").BENCHMARK
-    program = f"benchmarks {name}"
-    parser = command.new_parser(program, benchmark.doc, benchmark.repeats, benchmark.N,
-                                benchmark.flags)
-    args = command.parse(parser, words[1:])
-    return command.run(program, args, benchmark.all_figures, benchmark.paragraphs,
-                       benchmark.requirements)
+    return command.run(f"benchmarks {name}", benchmark, words[1:])
 
 
 if __name__ == "__main__":

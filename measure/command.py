@@ -22,7 +22,7 @@ from variants.registry import whole
 
 
 class Benchmark(NamedTuple):
-    """Describe a table of RESULTS.md: how it is measured and shown."""
+    """Describe a command, such as a table of RESULTS.md: how it measures and what it shows."""
 
     doc: str  # of its module; --help shows the first line
     all_figures: Callable  # (args) -> figures, measured
@@ -31,6 +31,7 @@ class Benchmark(NamedTuple):
     N: int = LENGTH  # the default of --N
     flags: dict = {}  # {further flag: its settings for argparse}
     requirements: str = "requirements.txt"
+    draw: Callable | None = None  # (figures, path) -> None: the picture of --plot
 
 
 WITH_SHOW = {"show", "only", "plot"}  # flags that apply to stored figures
@@ -46,61 +47,54 @@ def parts_flag(parts):
                 help=f"measure or show only these: {', '.join(map(repr, parts))}")
 
 
-def new_parser(program, doc, repeats=None, N=LENGTH, flags=None):
-    """Return a Parser with --json, --show and `flags`; with --N and --repeats if given."""
-    parser = Parser(f"python -m {program}", description=doc.split("\n")[0],
+def new_parser(program, benchmark):
+    """Return the Parser of a benchmark's flags, with --json and --show."""
+    parser = Parser(f"python -m {program}", description=benchmark.doc.split("\n")[0],
                     formatter_class=Help)
     add = parser.add_argument
     add("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     add("--show", type=Path, metavar="FILE",
         help="print the tables of the figures in FILE instead of measuring")
-    if repeats:
+    if benchmark.repeats:
         # main.py has the longer name.
-        add("--N", "--n_tokens_to_generate", type=whole, default=N, metavar="N",
+        add("--N", "--n_tokens_to_generate", type=whole, default=benchmark.N, metavar="N",
             help="number of new tokens per text")
-        add("--repeats", type=whole, default=repeats,
+        add("--repeats", type=whole, default=benchmark.repeats,
             help="number of repetitions of all measurements")
-    for name, settings in (flags or {}).items():
+    for name, settings in benchmark.flags.items():
         add(f"--{name}", **settings)
     return parser
 
 
-def parse(parser, argv=None):
-    """Return the flags; `given` has the names of those that the user typed."""
+def run(program, benchmark, argv=None):
+    """Measure, print and write --json, or print what --show holds. Return the exit status."""
+    parser = new_parser(program, benchmark)
     args = parser.parse_args(argv)
     args.given = flags_given(sys.argv[1:] if argv is None else argv)
     # A flag without an effect is an error, because the user expects one.
     misplaced = args.given - WITH_SHOW
     if args.show and misplaced:
         parser.error(f"--{min(misplaced)} does not apply to --show, which measures nothing")
-    return args
+    in_one_line = command(program, benchmark.requirements)  # all errors
+    return in_one_line(print_tables)(args, benchmark)
 
 
-def run(program, args, all_figures, paragraphs, requirements="requirements.txt", draw=None):
-    """Measure, print and write --json, or print what --show holds. Return the exit status.
-
-    `draw(figures, path)` draws the picture of a command that has the flag --plot.
-    """
-    in_one_line = command(program, requirements)  # all errors
-    return in_one_line(print_tables)(args, all_figures, paragraphs, draw)
-
-
-def print_tables(args, all_figures, paragraphs, draw):
+def print_tables(args, benchmark):
     """Print the paragraphs; write --json and draw --plot."""
-    plot = args.plot if draw else None
+    plot = args.plot if benchmark.draw else None
     if plot:
         # What would fail at the end is an error before the measurement.
         importlib.import_module("matplotlib")
         try_to_write("plot", plot)
     if args.show:
         figures = read_json_flag("show", args.show)
-        parts = shown_paragraphs(figures, args, paragraphs)
+        parts = shown_paragraphs(figures, args, benchmark.paragraphs)
     else:
-        figures = measured_figures(args, all_figures)
-        parts = paragraphs(figures, args)
+        figures = measured_figures(args, benchmark.all_figures)
+        parts = benchmark.paragraphs(figures, args)
     print_safely("\n\n".join(parts), sys.stdout)
     if plot:
-        draw(figures, plot)
+        benchmark.draw(figures, plot)
     # Figures of a measurement that Ctrl-C ended are printed before the command ends.
     if not args.show and "interrupted" in figures:
         raise KeyboardInterrupt

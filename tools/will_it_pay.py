@@ -24,7 +24,7 @@ Ctrl-C, the finished parts and repeats are shown and stored.
 """
 
 import sys
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -138,6 +138,12 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
 def all_figures(args: Namespace) -> dict:
     """Return all figures: a case per temperature."""
     check_temperatures(args.temperature)
+    if args.decoder:
+        entry_of_flag(args.decoder)  # a wrong name is an error before models are loaded
+    if args.draft is None:
+        args.draft = default_draft(args.target)
+    elif args.draft == "none":
+        args.draft = None
     encoder, draft, target = load_models(args)
     others = other_decoders(args, draft, target)
     texts = prompts_as_ids(args, encoder, min(m.n_ctx for m in (draft, target) if m))
@@ -240,36 +246,39 @@ def race_rows(results: dict[str, list], chains: dict[str, int], n_candidates: in
 
 # ---- the command
 
+FLAGS = {
+    "target": dict(
+        metavar="MODEL", default="tales-large", help="named as in main.py: 124M, a folder's "
+        "name or path, or owner/name on the Hugging Face hub (default: tales-large, which is "
+        "bundled)"),
+    "draft": dict(
+        metavar="MODEL", help="a smaller model, or none: race decoders without a draft "
+        "(default: tales-small for tales-large, 124M for larger released sizes, otherwise "
+        "none)"),
+    # The names that main.py's --help shows.
+    **{f"{name}_model_size": dict(dest=name, default=SUPPRESS, help=SUPPRESS)
+       for name in ("target", "draft")},
+    **LOADING,
+    "temperature": dict(
+        type=float, nargs="+", default=[0.0, 1.0], metavar="T",
+        help="temperatures of the races (default: 0 1)"),
+    "prompts": dict(
+        type=Path, metavar="FILE", help="one prompt or JSON object per line, as in main.py "
+        "(default: six built-in prompts)"),
+    "decoder": dict(
+        metavar="NAME", help="also race this decoder: a name from main.py, or FILE.py with "
+        "your own rule"),
+    "plot": dict(
+        type=picture_path, metavar="FILE", help="also draw the measured speed-ups: a name that "
+        "ends in .png or .svg")}
+COMMAND = command.Benchmark(__doc__, all_figures, paragraphs, repeats=3, flags=FLAGS,
+                            requirements="requirements.txt -r requirements/plots.txt",
+                            draw=draw_answer)
+
+
 def main(argv=None):
     """Run the command line."""
-    parser = command.new_parser("tools.will_it_pay", __doc__, repeats=3)
-    add = parser.add_argument
-    add("--target", "--target_model_size", metavar="MODEL", default="tales-large",
-        help="named as in main.py: 124M, a folder's name or path, or owner/name on the Hugging "
-        "Face hub (default: tales-large, which is bundled)")
-    add("--draft", "--draft_model_size", metavar="MODEL", help="a smaller model, or none: race "
-        "decoders without a draft (default: tales-small for tales-large, 124M for larger "
-        "released sizes, otherwise none)")
-    for name, settings in LOADING.items():
-        add(f"--{name}", **settings)
-    add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T",
-        help="temperatures of the races (default: 0 1)")
-    add("--prompts", type=Path, metavar="FILE",
-        help="one prompt or JSON object per line, as in main.py (default: six built-in "
-        "prompts)")
-    add("--decoder", metavar="NAME",
-        help="also race this decoder: a name from main.py, or FILE.py with your own rule")
-    add("--plot", type=picture_path, metavar="FILE", help="also draw the measured speed-ups: a "
-        "name that ends in .png or .svg")
-    args = command.parse(parser, argv)
-    if args.decoder:
-        entry_of_flag(args.decoder)  # a wrong name is an error before measuring
-    if args.draft is None:
-        args.draft = default_draft(args.target)
-    elif args.draft == "none":
-        args.draft = None
-    return command.run("tools.will_it_pay", args, all_figures, paragraphs,
-                       "requirements.txt -r requirements/plots.txt", draw=draw_answer)
+    return command.run("tools.will_it_pay", COMMAND, argv)
 
 
 if __name__ == "__main__":

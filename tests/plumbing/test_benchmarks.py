@@ -360,8 +360,9 @@ def fails(args):
 
 def run_command(all_figures, paragraphs=lambda figures, args: [str(figures)], **flags):
     """Run measure/command.py with these functions; return the status and what is printed."""
-    args = Namespace(**{"json": None, "show": None} | flags)
-    return outcome(lambda argv: command.run("bench", args, all_figures, paragraphs))
+    benchmark = command.Benchmark("Measure.", all_figures, paragraphs)
+    words = [word for name, value in flags.items() for word in (f"--{name}", value)]
+    return outcome(partial(command.run, "bench", benchmark), *words)
 
 
 def test_a_file_is_written_after_the_measurement_and_before_figures_are_shown(tmp_path):
