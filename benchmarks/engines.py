@@ -199,7 +199,7 @@ def paragraphs(figures, args):
     yield f"The bundled pair, K = {figures['K']}, {figures['texts']}. {figures['measured']}"
     yield markdown_table(["engine", "same", *COLUMNS],
                          [[name, row["same"], *(shown(row[column]) for column in COLUMNS)]
-                          for name, row in figures["rows"].items()])
+                          for name, row in figures["rows"].items() if name in args.only])
 
 
 BENCHMARK = command.Benchmark(
