@@ -180,7 +180,7 @@ def with_words(words: Sequence[str], rules: Sequence) -> list:
     for word in words:
         if word.endswith(".py"):
             raise ValueError("the known rules are listed here; to check your own rule, run "
-                             f"python -m exact.judge {word} --all")
+                             f"python -m exact.judge {word}")
         has_word = [rule for rule in rules if word.lower() in f"{rule.id} {rule.name}".lower()]
         # an empty word would match every rule
         if not word.strip() or not has_word:
