@@ -331,21 +331,6 @@ def test_the_rules_about_settings_are_judged_as_they_are_enumerated_round_by_rou
     assert (found.distance <= judge.ROUNDING) == rule.exact
 
 
-@pytest.mark.parametrize("names, message", [
-    (f"{RIGHT}\n{BIAS}", "setting and STOP say what a step does"),
-    (f"{RIGHT}\nSTOP = 2", "setting and STOP say what a step does"),
-    (f"{STEP}\nSTOP = 'x'", "need STOP to be a sequence of token ids"),
-    (f"{STEP}\nsetting = lambda row, new: row[:2]", "need a setting that returns 3 weights"),
-    (f"{STEP}\nsetting = lambda row, new: row - .1", "setting that returns 3 weights >= 0"),
-    (f"{STEP}\nsetting = lambda row, new: 0 * row", r"not all 0, got \[0. 0. 0.\]"),
-    (f"{STEP}\ndef setting(row, new): row[0] = 0", "not all 0, got None"),
-    (f"{STEP}\nsetting = lambda row: row", r"need setting\(row, new_tokens\), got setting\(row\)"),
-    (BIAS, "need a function verify, guess or step")])
-def test_a_setting_without_a_step_is_refused(said, names, message):
-    status, out = said(names)
-    assert status == 2 and re.search(message, out.splitlines()[-1])
-
-
 # ---- greedy verifiers
 
 GREEDY = """
@@ -492,6 +477,16 @@ def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status):
     ("n = []\n" + VERIFY + "\n    n.append(1)\n    return [len(n) % 3]", "not deterministic"),
     (VERIFY + "\n    while rng.random() < 2: pass", "does not end"),
     (VERIFY + "return [rng.choice(3)]", r"line 1: .*use rng\.random\(\), accept or sample"),
+    # a setting without a step, or a wrong one
+    (f"{RIGHT}\n{BIAS}", "setting and STOP say what a step does"),
+    (f"{RIGHT}\nSTOP = 2", "setting and STOP say what a step does"),
+    (f"{STEP}\nSTOP = 'x'", "need STOP to be a sequence of token ids"),
+    (f"{STEP}\nsetting = lambda row, new: row[:2]", "need a setting that returns 3 weights"),
+    (f"{STEP}\nsetting = lambda row, new: row - .1", "setting that returns 3 weights >= 0"),
+    (f"{STEP}\nsetting = lambda row, new: 0 * row", r"not all 0, got \[0. 0. 0.\]"),
+    (f"{STEP}\ndef setting(row, new): row[0] = 0", "not all 0, got None"),
+    (f"{STEP}\nsetting = lambda row: row", r"need setting\(row, new_tokens\), got setting\(row\)"),
+    (BIAS, "need a function verify, guess or step"),
 ])
 def test_what_cannot_be_judged_gets_one_line(said, text, message):
     status, out = said(text)

@@ -213,7 +213,8 @@ def batched_rules(exact):
             settings["test"] = TESTS[settings["test"]]
         # only batch_chain and batch_match have the argument n_tested; no other test needs it
         if way is first_tested:
-            settings["n_tested"] = way_settings["n_tested"]
+            others = dict(way_settings)
+            settings["n_tested"] = partial(others.pop("n_tested"), **others)
         tests[rule.id] = partial(TESTS[test], **settings)
     return tests
 

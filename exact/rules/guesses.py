@@ -175,9 +175,7 @@ def rates(confidences, costs):  # [.., k] -> [.., k + 1]
 
 def first_descent(rate, axis=-1):  # [.., k + 1] -> [..]
     """Return the first n for which rate[n + 1] is not above rate[n]; k if all rates rise."""
-    rises = np.diff(rate, axis=axis) > 0  # [n]: from rate[n] to rate[n + 1]
-    # a product of rises is 1 up to the first descent, and 0 from there on
-    return rises.cumprod(axis=axis).sum(axis=axis)
+    return n_leading(np.diff(rate, axis=axis) > 0)  # flag n: from rate[n] to rate[n + 1]
 
 
 def n_planned(guesses, p_draft, choose=np.argmax, costs=COSTS):
@@ -185,12 +183,12 @@ def n_planned(guesses, p_draft, choose=np.argmax, costs=COSTS):
     return choose(rates(p_draft.max(axis=-1), costs), axis=-1)
 
 
-def first_tested(x, k, rng, draft, n_tested, guess: DraftGuess = guess):
-    """Make k guesses; return those of them that `n_tested` says are tested."""
+def first_tested(x, k, rng, draft, n_tested, guess: DraftGuess = guess, **settings):
+    """Make k guesses; return the first ones, as many as `n_tested` says with these settings."""
     guesses, p_draft = guess(x, k, rng, draft)
     # the confidence is read from unchanged rows, because p_draft may be one-hot
     rows = np.reshape(unchanged_rows(x, guesses, draft), (-1, N_VOCAB))  # [k, n_vocab]
-    n = n_tested(np.array(guesses, int), rows)
+    n = n_tested(np.array(guesses, int), rows, **settings)
     return guesses[:n], p_draft[:n]
 
 
