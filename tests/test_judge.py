@@ -217,9 +217,9 @@ def test_a_step_that_reads_a_wrong_history_is_not_exact(tmp_path, read, wrong_fo
 
 
 def test_a_test_that_keeps_a_row_of_the_last_round_is_told(said_of_all):
-    """Rounds that are enumerated alone repeat their rows, so only whole texts show this.
+    """Rounds that are enumerated alone repeat their rows, so only the whole texts of D show this.
 
-    A guess that is surely rejected is tested rightly, because it is in the first of all runs.
+    A guess that is surely rejected is spared: the first of all runs has one, and is repeated.
     """
     stale = """
     old, kept[:] = kept[0], [p_target[0]]

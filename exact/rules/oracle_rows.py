@@ -69,16 +69,11 @@ def with_known(text):
 
 @command("exact.rules.oracle_rows")
 def main(argv=None):
-    """Write KNOWN, or say that it is up to date."""
+    """Write KNOWN."""
     parser = Parser("python -m exact.rules.oracle_rows", description=__doc__.split("\n")[0])
     parser.parse_args(argv)
     path = Path(oracle.__file__)
-    text = path.read_text("utf-8")
-    new_text = with_known(text)
-    if new_text == text:
-        print("KNOWN is up to date")
-        return
-    path.write_text(new_text, "utf-8")
+    path.write_text(with_known(path.read_text("utf-8")), "utf-8")
     print(f"wrote KNOWN into {path}")
 
 
