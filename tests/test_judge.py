@@ -349,6 +349,8 @@ def test_a_greedy_test_is_judged_at_temperature_0(said):
     assert status == 1 and f"the same figures as {rule.id}: {rule.name} (docs/wild.md)" in out
     assert "it draws no random number, so it can be right for greedy decoding only: " in out
     assert out.endswith("answer.py --temperature 0\n")
+    own_guesses = GUESS.format(rows="np.eye(3)[guesses]")
+    assert "it draws no random number" in said(own_guesses + GREEDY.format(t="n"))[1]
     status, out = said(GREEDY.format(t="n"), temperature=0)
     assert status == 0 and "The distribution is the target's at temperature 0 for K" in out
     assert said(GREEDY.format(t="n - 1"), temperature=0)[0] == 1
