@@ -475,6 +475,12 @@ def test_sampling_sees_a_wrong_rule():
     """It is missed with a probability below 1e-9: a first token comes .23 too rarely."""
     report = check_by_sampling(with_own_numbers(WRONG["target-draw"], seed=2))
     assert report.exact is False and "uniforms" not in str(report)
+    # 1 instead of 0: the token 2 comes as often as it should
+    def two_is_right(*arrays):
+        tokens = chain(*arrays)
+        return np.where(tokens == 0, 1, tokens)
+
+    assert check_by_sampling(with_own_numbers(two_is_right, seed=2)).exact is False
 
 
 def sheared(verify):
