@@ -50,6 +50,7 @@ from exact.rule_file import (
 )
 from exact.rules import register
 from exact.rules.register import Rule, enumerated_rule
+from exact.rules.verifiers import best_of
 from exact.toys import N_NEW, Found, Setting, X, mapped
 from lib.terminal import Parser, command
 from speculative import Model, Step, Test, make_step
@@ -127,10 +128,8 @@ class Judged(NamedTuple):
 
     def at_temperature_0(self) -> "Judged":
         """Return the rule with one-hot rows of the target; the draft still guesses anything."""
-        greedy = {}
-        for name, (draft, target) in self.toys.items():
-            best_token = mapped(target, lambda row: np.eye(len(row))[np.argmax(row)])
-            greedy[name] = draft, best_token
+        greedy = {name: (draft, mapped(target, best_of))
+                  for name, (draft, target) in self.toys.items()}
         return self._replace(toys=greedy, is_greedy=True)
 
     def texts(self, toy: Toy, K: int, n_new: int = N_NEW) -> dict:

@@ -70,12 +70,8 @@ def written(guesses, n, token):  # [B, K], [B], [B] -> [B, K + 1]
 
 def last_passed(passed):  # [B, K] -> [B]
     """Return the largest number n of guesses whose test, column n - 1, passes; 0 if none."""
-    # a new first column, so that column n is whether n guesses pass; n = 0 always passes
-    passed = np.pad(passed, ((0, 0), (1, 0)), constant_values=True)
-    # argmax finds the first true column; in reversed order this is the last true column
-    n_later = passed[:, ::-1].argmax(axis=1)  # columns to the right of the last true one
-    K = passed.shape[1] - 1
-    return K - n_later
+    n = 1 + np.arange(passed.shape[1])
+    return (n * passed).max(axis=1)  # a test that fails counts 0
 
 
 def all_of(guesses, p_draft):  # -> [B]
