@@ -45,7 +45,8 @@ ChainTokens = Callable[[list[int], Rows, Rows], Any]
 class FirstToken:
     """Stand for the uniforms of an enumerating rng; `sample` always draws the first token.
 
-    `accept` compares a uniform with a number, `sample` with a row.
+    `accept` compares a uniform with a number, which is enumerated. `sample` compares it with a
+    row of cumulative sums: it draws the first token whose sum is above 0.
     """
 
     __array_ufunc__ = None  # NumPy leaves `array > number` to this class

@@ -2,26 +2,10 @@
 
     python -m exact.judge FILE.py
     python -m exact.judge FILE.py --temperature 0    for greedy decoding
-    python -m exact.judge FILE.py --all              all toys, after the first wrong one too
     python -m exact.judge FILE.py --rows             and its tokens per round on recorded rows
 
-FILE.py defines one of
-
-    verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens      like speculative.verify
-    step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens      a whole round
-    DECODER                                       as a file of variants/: its test is judged
-
-A file may also define guess, with verify or alone, if its guesses are not drawn from the draft:
-
-    guess(x, k, rng, draft) -> guesses, their rows                    like speculative.guess
-
-p_draft is a list of k rows, p_target an array [k + 1, n_vocab]. All random numbers must come
-from `sample` and `accept` of sampling.py, or from rng.random(). If a step changes the target's
-row before it draws (a penalty, a mask, a minimum length), or ends a text at a stop token, the
-file says so, and the step is compared with the target under this setting:
-
-    setting(row, new_tokens) -> the weights of the next token    new_tokens: without the prompt
-    STOP = 2, or several tokens
+FILE.py defines a verify, a guess, a step or a DECODER, as exact/rule_file.py says. The test of
+a DECODER is judged. A step is compared with the target under the file's `setting` and `STOP`.
 
 Every outcome is enumerated on the printed toys, with K = 1, 2 and 3. A `verify` should depend
 on its arguments alone, so single rounds are enumerated. A `step` may remember earlier rounds,
@@ -33,12 +17,10 @@ over arrays use exact/oracle.py.
 
 import inspect
 import math
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache, partial
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,8 +50,8 @@ from exact.rule_file import (
 )
 from exact.rules import register
 from exact.rules.register import Rule, enumerated_rule
-from exact.toys import N_NEW, Found, Setting, X, distance_cell, mapped
-from lib.markdown import markdown_table
+from exact.rules.verifiers import best_of
+from exact.toys import N_NEW, Found, Setting, X, mapped
 from lib.terminal import Parser, command
 from speculative import Model, Step, Test, make_step
 from variants.registry import Decoder
@@ -84,7 +66,7 @@ See docs/exactness.md#what-is-enumerated-and-what-is-not"""
 # PROGRAM runs the judged file in a process that the command can stop. It ignores Ctrl-C,
 # because the command waits for PROGRAM, reports Ctrl-C and ends PROGRAM. It adds 100 to the
 # exit status, so that the 0, 1 or 2 of a file that ends its process is not taken for an answer.
-# os._exit does not wait for threads of the file.
+# os._exit does not wait for threads of the file, and does not write to a closed pipe.
 PROGRAM = """
 import os, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -95,44 +77,23 @@ os._exit(100 + answer(**{!r}))
 
 # ---- toys
 
-class Toy(NamedTuple):
-    """Hold a draft and a target in float64."""
-
-    draft: Model
-    target: Model
-
-    def at_temperature_0(self) -> "Toy":
-        """Return the toy with one-hot rows of the target; the draft still guesses anything."""
-        greedy = mapped(self.target, lambda row: np.eye(len(row))[np.argmax(row)])
-        return self._replace(target=greedy)
+Toy = tuple[Model, Model]  # draft, target; both in float64
 
 
-def in_floats(tenths: list[str], next_number: Callable) -> Model:
-    """Return a model with rows of digits, in tenths."""
-    return toys.numbered(np.array(toys.fractions(tenths), dtype=float), next_number)
+def in_floats(rows_of: Callable, pair: Any, next_number: Callable) -> Toy:
+    """Return the toy of a pair whose models' rows are rows_of(draft), rows_of(target)."""
+    draft, target = (np.array(rows_of(model), dtype=float) for model in pair)
+    return toys.numbered(draft, next_number), toys.numbered(target, next_number)
 
 
-def extreme_toys() -> Iterator[tuple[str, Toy]]:
-    """Yield the toys of the oracle, with one-hot rows, zeros and probabilities near 0 and 1.
-
-    Their row 0 follows the prompt, one token, and row 1 + i follows a later token i.
-    """
-    def next_number(number, token):
-        return 1 if number == 0 else 2 + token  # only the prompt is read at row 0
-
-    for i, pair in enumerate(oracle.TOYS[toys.N_VOCAB], 1):
-        draft, target = np.array(pair) / np.sum(pair, axis=-1, keepdims=True)
-        # a row for no token, which nothing follows here, comes before row 0
-        draft, target = (np.vstack([rows[:1], rows]) for rows in (draft, target))
-        yield f"extreme {i}", Toy(toys.numbered(draft, next_number),
-                                  toys.numbered(target, next_number))
-
-
-MARKOV = {name: Toy(in_floats(draft, toys.by_last_token), in_floats(target, toys.by_last_token))
-          for name, (draft, target) in toys.TENTHS.items()}
-EQUAL = Toy(MARKOV["C"].target, MARKOV["C"].target)
-D = Toy(in_floats(toys.D_TENTHS[0], toys.by_text), in_floats(toys.D_TENTHS[1], toys.by_text))
-EXTREME = dict(extreme_toys())
+MARKOV = {name: in_floats(toys.fractions, pair, toys.by_last_token)
+          for name, pair in toys.TENTHS.items()}
+_, TARGET_OF_C = MARKOV["C"]
+EQUAL = TARGET_OF_C, TARGET_OF_C
+D = in_floats(toys.fractions, toys.D_TENTHS, toys.by_text)
+# with one-hot rows, zeros and probabilities near 0 and 1
+EXTREME = {f"extreme {i}": in_floats(toys.rows_of_numbers, pair, toys.by_later_token)
+           for i, pair in enumerate(oracle.TOYS[toys.N_VOCAB], 1)}
 # rounds have few outcomes, so a guess and a test are given many rows
 BY_ROUNDS = {**MARKOV, "equal": EQUAL, **EXTREME}
 FOR_VERIFY = {**BY_ROUNDS, "D": D}
@@ -162,6 +123,14 @@ class Judged(NamedTuple):
     setting: Setting | None = None
     stop: tuple[int, ...] = ()
     note: str = ""  # on what is judged
+    tolerance: float = ROUNDING  # the largest distance of an exact rule
+    is_greedy: bool = False  # judged at temperature 0
+
+    def at_temperature_0(self) -> "Judged":
+        """Return the rule with one-hot rows of the target; the draft still guesses anything."""
+        greedy = {name: (draft, mapped(target, best_of))
+                  for name, (draft, target) in self.toys.items()}
+        return self._replace(toys=greedy, is_greedy=True)
 
     def texts(self, toy: Toy, K: int, n_new: int = N_NEW) -> dict:
         """Return {text: probability} of whole texts."""
@@ -181,7 +150,7 @@ class Judged(NamedTuple):
 
     def wanted(self, toy: Toy, n_new: int = N_NEW) -> dict:
         """Return the right {text: probability}: the target's under the setting."""
-        target = toy.target
+        _, target = toy
         if self.setting:
             target = toys.under(self.setting, target, len(X))
         return text_law(X, target, n_new, self.stop)
@@ -196,25 +165,22 @@ class Judged(NamedTuple):
 
             texts = toys.texts_by_rounds(round_after, K)
             return Found(name, K, texts, self.wanted(toy, K + 1))
-        # three tokens show what a guess and a test keep from earlier rounds
+        # texts of three tokens have several rounds, so they show what a test keeps from them
         n_new = N_NEW - 1 if self.by_rounds else N_NEW
         return Found(name, K, self.texts(toy, K, n_new), self.wanted(toy, n_new))
 
-
-def judged_verify(verify: Test) -> Judged:
-    """Return a test of guesses that are drawn from the draft."""
-    def step_of(draft, target, K):
-        return make_step(target, K, partial(speculative.guess, draft=draft), verify)
-
-    return Judged(step_of, FOR_VERIFY, BY_ROUNDS, verify)
+    def is_right(self, found: Found) -> bool:
+        """Return whether the distance is within the tolerance; a NaN is not."""
+        return bool(found.distance <= self.tolerance)
 
 
-def judged_guess(make_guesses: Callable, verify: Test) -> Judged:
-    """Return a test of the file's own guesses, which may depend on the whole text."""
+def judged_verify(verify: Test, make_guesses: Callable = speculative.guess) -> Judged:
+    """Return a test of drawn guesses, or of the guesses that `make_guesses` makes."""
     def step_of(draft, target, K):
         return make_step(target, K, partial(make_guesses, draft=draft), verify)
 
-    return Judged(step_of, FOR_VERIFY, BY_ROUNDS)
+    is_drawn = make_guesses is speculative.guess
+    return Judged(step_of, FOR_VERIFY, BY_ROUNDS, verify if is_drawn else None)
 
 
 def judged_step(step: Callable, setting: Setting | None = None,
@@ -232,16 +198,14 @@ def judged_file(path: Path) -> Judged:
     if rule.step:
         setting = rule.setting and checked_setting(rule.setting)
         judged = judged_step(checked_step(rule.step), setting, rule.stop)
-    elif rule.guess:
-        verify = checked_verify(rule.verify or speculative.verify)
-        judged = judged_guess(checked_guess(rule.guess), verify)
-    elif rule.decoder:
-        test = test_of_decoder(rule.decoder)
-        note = (f"The test of DECODER is judged, {test.__name__}; how the decoder makes its "
-                "guesses is not.")
-        judged = judged_verify(checked_verify(test))._replace(note=note)
     else:
-        judged = judged_verify(checked_verify(rule.verify or speculative.verify))
+        test = test_of_decoder(rule.decoder) if rule.decoder else rule.verify
+        make_guesses = checked_guess(rule.guess) if rule.guess else speculative.guess
+        judged = judged_verify(checked_verify(test or speculative.verify), make_guesses)
+    if rule.decoder:
+        name = rule.decoder.test.__name__
+        judged = judged._replace(note=f"The test of DECODER is judged, {name}; how the decoder "
+                                      "makes its guesses is not.")
     # random numbers that are not rng's are allowed in imports and in a first call, which may
     # compile something. Without forks this rng takes the first branch of every decision
     judged.step_of(*MARKOV["A"], 1)([*X], 2, Forking([]))
@@ -269,18 +233,7 @@ def test_of_decoder(entry: Decoder) -> Callable:
 
 # ---- the judgement
 
-def judge(judged: Judged) -> Iterator[Found]:
-    """Yield the findings for every toy and K."""
-    for name, K in product(judged.toys, (1, 2, 3)):
-        yield judged.found(name, K)
-
-
-def is_right(found: Found, tolerance: float) -> bool:
-    """Return whether a distance is within the tolerance; a NaN is not."""
-    return bool(found.distance <= tolerance)
-
-
-def starts_at_first_fault(found: Found, tolerance: float) -> tuple[dict, dict]:
+def starts_at_first_fault(judged: Judged, found: Found) -> tuple[dict, dict]:
     """Return {tokens: probability} of the rule and of the target, up to the first wrong token.
 
     This is the first position at which the distribution of the texts so far differs from the
@@ -291,14 +244,14 @@ def starts_at_first_fault(found: Found, tolerance: float) -> tuple[dict, dict]:
         # of texts that a stop token ended earlier, the whole text is compared
         got = prefix_law(found.texts, n)
         wanted = prefix_law(found.wanted, n)
-        if not total_variation(got, wanted) <= tolerance:
+        if not total_variation(got, wanted) <= judged.tolerance:
             return got, wanted
         n += 1
 
 
-def difference_lines(found: Found, tolerance: float) -> Iterator[str]:
+def difference_lines(judged: Judged, found: Found) -> Iterator[str]:
     """Yield lines that show the first token that is too frequent, and its alternatives."""
-    got, wanted = starts_at_first_fault(found, tolerance)
+    got, wanted = starts_at_first_fault(judged, found)
     # of all starts of a text, the start whose probability exceeds the target's by the most
     worst = max(got, key=lambda text: got[text] - wanted[text])
     # its alternatives have the same tokens before the last token
@@ -316,18 +269,14 @@ def draws_nothing(judged: Judged) -> bool:
     draft, target = MARKOV["A"]
 
     def n_drawn(rng):
-        if not judged.verify:
-            judged.step_of(draft, target, 2)([*X], 3, rng)
-            return rng.draws
-        guesses, p_draft = speculative.guess([*X], 2, rng, draft)
-        n_for_guesses = rng.draws
-        judged.verify(guesses, p_draft, target([*X, *guesses], 3), rng)
-        return rng.draws - n_for_guesses
+        done = judged.step_of(draft, target, 2)([*X], 3, rng)
+        # each guess that is drawn from the draft has drawn one number
+        return rng.draws - (len(done.guesses) if judged.verify else 0)
 
     return law(n_drawn).keys() == {0}
 
 
-def rule_with_these_texts(judged: Judged, tolerance: float) -> Rule | None:
+def rule_with_these_texts(judged: Judged) -> Rule | None:
     """Return the wrong rule of the register that writes the same texts, if there is one."""
     rules = [rule for rule in register.RULES if not rule.exact]
     is_known_wrong = False
@@ -335,38 +284,27 @@ def rule_with_these_texts(judged: Judged, tolerance: float) -> Rule | None:
     for name, K in CASES_OF_RULES:
         texts = judged.texts(MARKOV[name], K, K + 1)
         rules = [rule for rule in rules if total_variation(
-            texts, enumerated_rule(rule, name, K).texts) <= tolerance]
+            texts, enumerated_rule(rule, name, K).texts) <= judged.tolerance]
         right = judged.wanted(MARKOV[name], K + 1)
-        is_known_wrong = is_known_wrong or total_variation(texts, right) > tolerance
+        is_known_wrong = is_known_wrong or total_variation(texts, right) > judged.tolerance
     return rules[0] if rules and is_known_wrong else None
 
 
-def remarks(judged: Judged, findings: list[Found], file: str, tolerance: float,
-            temperature: float) -> Iterator[str]:
-    """Yield what may help to see why the findings are wrong."""
-    if all(found.distance <= FLOAT32 for found in findings):
+def remarks(judged: Judged, wrong: Found, path: Path) -> Iterator[str]:
+    """Yield what may help to see why the texts are wrong."""
+    if wrong.distance <= FLOAT32:
         yield f"this is within float32 rounding: --tolerance {FLOAT32:g} accepts it"
-    if temperature == 0 or judged.setting or judged.stop:
+    if judged.is_greedy or judged.setting or judged.stop:
         return
-    rule = rule_with_these_texts(judged, tolerance)
+    rule = rule_with_these_texts(judged)
     if rule:
         yield f"the same figures as {rule.id}: {rule.name} (docs/wild.md)"
     if draws_nothing(judged):
         yield ("it draws no random number, so it can be right for greedy decoding only: "
-               f"python -m exact.judge {file} --temperature 0")
+               f"python -m exact.judge {path} --temperature 0")
 
 
 # ---- the command
-
-def table_of_findings(findings: list[Found]) -> str:
-    """Return the distances of all toys and K as Markdown; "-" where an error came first."""
-    cells: dict[str, list[str]] = {}
-    for found in findings:
-        cells.setdefault(found.toy, []).append(distance_cell(found.distance, ROUNDING))
-    # three cells for each toy, also for the toy of the error
-    rows = [[toy, *(distances + 2 * ["-"])[:3]] for toy, distances in cells.items()]
-    return markdown_table(["toy", "K = 1", "K = 2", "K = 3"], rows)
-
 
 def print_toys(judged: Judged) -> None:
     """Print the toys on which a rule is judged."""
@@ -378,91 +316,81 @@ def print_toys(judged: Judged) -> None:
     print(flush=True)
 
 
-def print_findings(judged: Judged, tolerance: float, with_all: bool,
-                   findings: list[Found]) -> None:
-    """Print what is found on each toy, and append it to the findings.
-
-    The first wrong toy is the last one, unless `with_all` asks for all toys.
-    """
-    for found in judge(judged):
-        is_wrong = not is_right(found, tolerance)
-        if is_wrong and all(is_right(one, tolerance) for one in findings):
-            # hidden randomness writes different texts when they are enumerated again
-            for _ in range(RERUNS):
-                if repr(judged.found(found.toy, found.K)) != repr(found):
-                    raise AssertionError(NOT_DETERMINISTIC)
-        findings.append(found)
-        if is_wrong:
-            print(*difference_lines(found, tolerance), sep="\n", flush=True)
-            if not with_all:
-                return
-        elif found.K == 3 and all(is_right(one, tolerance) for one in findings[-3:]):
-            largest = max(one.distance for one in findings[-3:])
-            size = "exact" if largest <= ROUNDING else f"total variation {largest:.0e}"
-            print(f"toy {found.toy}: {size} for K = 1, 2 and 3, {len(found.texts)} texts",
-                  flush=True)
+def first_wrong(judged: Judged) -> Found | None:
+    """Judge toy after toy, and print a line on each right one; return the first wrong texts."""
+    for name in judged.toys:
+        largest = 0.0
+        for K in (1, 2, 3):
+            found = judged.found(name, K)
+            if not judged.is_right(found):
+                # hidden randomness writes different texts when they are enumerated again
+                for _ in range(RERUNS):
+                    if repr(judged.found(name, K)) != repr(found):
+                        raise AssertionError(NOT_DETERMINISTIC)
+                return found
+            largest = max(largest, found.distance)
+        size = "exact" if largest <= ROUNDING else f"total variation {largest:.0e}"
+        print(f"toy {name}: {size} for K = 1, 2 and 3, {len(found.texts)} texts", flush=True)
+    return None
 
 
-def print_judgement(judged: Judged, file: str, tolerance: float, temperature: float,
-                    with_all: bool) -> int:
-    """Print the judgement; return the exit status, 0 if the distribution is the target's."""
-    print_toys(judged)
-    findings: list[Found] = []
-
-    def wrong_findings():
-        return [found for found in findings if not is_right(found, tolerance)]
-
+def print_fault(judged: Judged, wrong: Found, path: Path) -> None:
+    """Print where the texts are wrong, and what may help to see why."""
+    print(*difference_lines(judged, wrong), sep="\n", flush=True)
     try:
-        print_findings(judged, tolerance, with_all, findings)
-        if wrong := wrong_findings():
-            for remark in remarks(judged, wrong, file, max(tolerance, ROUNDING), temperature):
-                print(f"  {remark}")
+        for remark in remarks(judged, wrong, path):
+            print(f"  {remark}")
     except (Exception, SystemExit) as error:
-        # what is known to be wrong stays wrong if the rule fails on a later toy
-        if not wrong_findings():
-            raise
-        print(sentence(error, Path(file)))
-    if with_all:
-        print(f"\nDistance from the target's distribution:\n\n{table_of_findings(findings)}\n")
-    if wrong_findings():
-        return 1
+        # remarks need other toys; a wrong rule stays wrong if the file fails on these
+        print(sentence(error, path))
+
+
+def print_verdict(judged: Judged) -> None:
+    """Print that all texts have the right distribution, and what this does not cover."""
     whose = "the target's"
-    if temperature == 0:
+    if judged.is_greedy:
         whose += " at temperature 0"
     if judged.setting or judged.stop:
         whose += " under the file's setting"
-    if tolerance != ROUNDING:
-        whose += f" to within {tolerance:g} (--tolerance)"
+    if judged.tolerance != ROUNDING:
+        whose += f" to within {judged.tolerance:g} (--tolerance)"
     print(f"The distribution is {whose} for K = 1, 2 and 3 on these toys.\n{NOT_ENUMERATED}")
-    return 0
 
 
-def answer(file: str, tolerance: float = ROUNDING, temperature: float = 1,
-           with_rows: bool = False, with_all: bool = False) -> int:
-    """Judge a file in this process and print; return the exit status."""
+def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float = 1,
+                    with_rows: bool = False) -> int:
+    """Judge a file and print; return the exit status, 0 if all distributions are right."""
+    judged = judged_file(path)._replace(tolerance=tolerance)
+    if with_rows and not judged.verify:
+        raise AssertionError("--rows needs a function verify alone, because the recorded rows "
+                             "come with guesses that were drawn from the draft")
+    if judged.note:
+        print(f"{judged.note}\n")
+    if temperature == 0:
+        judged = judged.at_temperature_0()
+    print_toys(judged)
+    wrong = first_wrong(judged)
+    if wrong:
+        print_fault(judged, wrong, path)
+    else:
+        print_verdict(judged)
+    if with_rows:
+        for paragraph in recorded.paragraphs(path.name, judged.verify):
+            print(f"\n{paragraph}", flush=True)
+        if wrong:
+            print(f"{path.name} is not lossless: the bound does not hold for it.")
+    return 1 if wrong else 0
+
+
+def answer(file: str, **flags: Any) -> int:
+    """Judge a file in this process; print one sentence if it cannot be judged, and return 2."""
     path = Path(file)
     try:
-        judged = judged_file(path)
-        if with_rows and not judged.verify:
-            raise AssertionError("--rows needs a function verify alone, because the recorded "
-                                 "rows come with guesses that were drawn from the draft")
-        if judged.note:
-            print(f"{judged.note}\n")
-        if temperature == 0:
-            greedy = {name: toy.at_temperature_0() for name, toy in judged.toys.items()}
-            judged = judged._replace(toys=greedy)
-        status = print_judgement(judged, file, tolerance, temperature, with_all)
-        if with_rows:
-            for paragraph in recorded.paragraphs(path.name, judged.verify):
-                print(f"\n{paragraph}", flush=True)
-            if status == 1:
-                print(f"{path.name} is not lossless: the bound does not hold for it.")
+        status = print_judgement(path, **flags)
         # a closed pipe raises here, within the `try`, and not later when Python ends
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # as in `| head -1`: nobody reads the answer
-        # Python flushes stdout when it ends, and the closed pipe would raise once more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
     except (Exception, SystemExit) as error:
         print(sentence(error, path))
@@ -494,9 +422,6 @@ def main(argv: list[str] | None = None) -> int:
                              f"%(default)g; float32 needs {FLOAT32:g})")
     parser.add_argument("--rows", action="store_true", dest="with_rows",
                         help="also show the tokens per round of verify on recorded rounds")
-    parser.add_argument("--all", action="store_true", dest="with_all",
-                        help="continue after the first wrong toy; show the total variation on "
-                        "every toy")
     parser.add_argument("--seconds", type=positive, default=SECONDS,
                         help="time limit in seconds (default: %(default)g)")
     flags = vars(parser.parse_args(argv))

@@ -75,7 +75,6 @@ in C, Rust and Go. In pytest, after `from oracle import Program, check`:
 import argparse
 import contextlib
 import inspect
-import operator
 import os
 import queue
 import re
@@ -89,6 +88,7 @@ import traceback
 import weakref
 from functools import partial
 from itertools import product
+from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
 
@@ -251,13 +251,10 @@ class Report(NamedTuple):
 
 def whole_number(name, value, least):
     """Return the value as an integer; raise ValueError unless it is one, and large enough."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1  # refused below, with the same message
-    if number < least:
+    # Python's integers and NumPy's are Integral
+    if not isinstance(value, Integral) or value < least:
         raise ValueError(f"need a whole number {name} >= {least}, got {value!r}")
-    return number
+    return int(value)
 
 
 def toys_for(K, V):
@@ -325,8 +322,6 @@ class Cases:
             raise ValueError(f"need dtype of {[*DTYPES]}, got {dtype!r}")
         if not callable(asarray):
             raise ValueError(f"need a function asarray, got {asarray!r}")
-        if not isinstance(padding, bool):
-            raise ValueError(f"need padding=True or padding=False, got {padding!r}")
         self.K = whole_number("K", K, 1)
         if rows is None:
             draft, target = toys_for(K, whole_number("V", V, 2))
@@ -462,9 +457,9 @@ def joined(*parts):
 def points_at_thresholds(boxes, box, rng):
     """Return a random point in each of the boxes with these numbers. [len(box), n_axes]
 
-    A threshold of one box is often also a threshold in a different box, where it is the end of
-    an interval that is too short to be met by chance. So half of the coordinates are those of
-    corners of random boxes, unless these corners are outside.
+    An interval of uniforms may be too short to be met by chance. Its ends are often thresholds
+    in other boxes too, so half of the coordinates are those of the corners of other boxes, if
+    these are inside.
     """
     points = rng.integers(boxes.low[box], boxes.high[box], endpoint=True)
     for a in range(points.shape[1]):
@@ -512,13 +507,16 @@ class Search:
         return Boxes(case, low, np.full_like(low, top), self.answer(case, low))
 
     def find(self, boxes):
-        """Return boxes, cut until their answers seem constant; None if there are too many."""
+        """Return boxes, cut until their answers seem constant; None if there are too many.
+
+        If a box is cut, all boxes are tried again, because points are tried at its corners.
+        """
         most = min(MOST_BOXES, PER_CASE * (1 + boxes.case.max()))
         n_before = 0
-        while n_before < len(boxes.case):  # until all boxes are searched without a cut
+        while n_before < len(boxes.case):  # until no box is cut
             n_before = len(boxes.case)
             constant = []
-            while len(boxes.case):
+            while len(boxes.case):  # those that are not known to be constant
                 box = np.tile(np.arange(len(boxes.case)), self.n_samples)
                 points = points_at_thresholds(boxes, box, self.rng)
                 points[:len(boxes.case)] = boxes.high  # the first point of each box
@@ -644,30 +642,11 @@ class Written(NamedTuple):
     uniforms: np.ndarray | None  # [n, K + 1]; None if the verifier drew its own
 
 
-def weight_per_text(toy, texts, weight, n_toys, V):
-    """Return the weight of every possible text of m tokens on each toy. [n_toys, V ** m]
-
-    Text number i has the digits of i in base V as its tokens. For V = 3 the text [2, 0, 1] has
-    the number 2 * 9 + 0 * 3 + 1 = 19.
-
-    toy, weight    [n], one for each text that was written
-    texts          [n, m]
-    """
-    m = texts.shape[1]
-    n_possible = V**m
-    exponents = np.arange(m)[::-1]  # m - 1, .., 1, 0
-    number = texts @ V**exponents
-    # the bins of toy 0, one per possible text, are followed by the bins of toy 1, and so on
-    first_bin = toy * n_possible
-    weights = np.bincount(first_bin + number, weight, minlength=n_toys * n_possible)
-    return weights.reshape(n_toys, n_possible)
-
-
 def distributions(cases, written):
     """Return the distributions of K + 1 tokens that came, and those that should have come.
 
-    [n_toys, V ** (K + 1)] each, with the texts in the order of weight_per_text. The target's
-    rows complete a round that ends early.
+    [n_toys, V, .., V] each, with one axis for each token of a text. The target's rows complete
+    a round that ends early.
 
     The texts grow from 0 to K + 1 tokens. Step m makes the texts of m tokens, from two sources:
     texts of m - 1 tokens, which the target's row extends, and rounds that wrote m tokens.
@@ -678,34 +657,34 @@ def distributions(cases, written):
     n_tokens = (written.tokens >= 0).sum(axis=1)
     # m = 0: the only text is empty. No round writes it, and every text of the target begins
     # with it.
-    came = np.zeros((n_toys, 1))
-    should = np.ones((n_toys, 1))
-    row_after = cases.target[:, :1]  # [n_toys, n_texts, V]: the target's row after each text
+    came = np.zeros(n_toys)
+    should = np.ones(n_toys)
+    row_after = cases.target[:, 0]  # [n_toys, V]: the target's row after the empty text
     for m in range(1, cases.K + 2):
-        # rounds that wrote fewer than m tokens: the target's row gives token number m. Text i
-        # and token j make text number i V + j, the place of [i, j] in a flat array
-        completed = (came[..., None] * row_after).reshape(n_toys, -1)
+        # rounds that wrote fewer than m tokens: the target's row gives token number m
+        came = came[..., None] * row_after
+        should = should[..., None] * row_after
         # rounds that wrote exactly m tokens
         is_whole = n_tokens == m
-        whole = weight_per_text(toy[is_whole], written.tokens[is_whole, :m],
-                                written.weight[is_whole], n_toys, V)
-        came = completed + whole
-        should = (should[..., None] * row_after).reshape(n_toys, -1)
-        # text number i ends with token i % V; row 1 + token of a model follows this token
-        last_token = np.arange(V**m) % V
-        row_after = cases.target[:, 1 + last_token]
+        texts = written.tokens[is_whole, :m]
+        whole = np.zeros_like(came)
+        np.add.at(whole, (toy[is_whole], *texts.T), written.weight[is_whole])
+        came += whole
+        # row 1 + token of a model follows this token; tokens before it do not matter
+        any_tokens = [1] * (m - 1)
+        row_after = cases.target[:, 1:].reshape(n_toys, *any_tokens, V, V)
     return came, should
 
 
 def distances_of(came, should):
     """Return the total variation between the distributions of each toy. [n_toys]"""
-    return abs(came - should).sum(axis=-1) / 2
+    return abs(came - should).reshape(len(came), -1).sum(axis=1) / 2
 
 
-def starts_of(texts, V, m):
-    """Return the distribution of the first m tokens of texts. [.., V ** m]"""
-    # texts with the same first m tokens have consecutive numbers, so they form a row
-    return texts.reshape(*texts.shape[:-1], V**m, -1).sum(axis=-1)
+def starts_of(texts, m):
+    """Return the distributions of the first m tokens of texts. [n_toys, V, .., V]"""
+    later_axes = range(1 + m, texts.ndim)
+    return texts.sum(axis=tuple(later_axes))
 
 
 def likeliest_round(cases, written, toy, start):
@@ -723,11 +702,11 @@ def first_fault(cases, came, should, m, toy, written):
     A start is the first m tokens of a text. The token is the last token of the start whose
     probability exceeds the target's by the most.
     """
-    shape = [cases.V] * m  # one axis per token of a start, so an index is a start
-    came = starts_of(came[toy], cases.V, m).reshape(shape)
-    should = starts_of(should[toy], cases.V, m).reshape(shape)
-    number = np.argmax(came - should)
-    start = [int(token) for token in np.unravel_index(number, shape)]
+    came = starts_of(came, m)[toy]
+    should = starts_of(should, m)[toy]
+    # one axis per token of a start, so an index is a start
+    index = np.unravel_index(np.argmax(came - should), came.shape)
+    start = [int(token) for token in index]
     position = m - 1
     before = start[:-1]
     token = start[-1]
@@ -757,7 +736,7 @@ def first_fault(cases, came, should, m, toy, written):
 def first_different_length(cases, came, should, differ):
     """Return the least m for which starts of m tokens differ, and on which toys; or None."""
     for m in range(1, cases.K + 2):
-        is_wrong = differ(starts_of(came, cases.V, m), starts_of(should, cases.V, m))
+        is_wrong = differ(starts_of(came, m), starts_of(should, m))
         if is_wrong.any():
             return m, is_wrong
     return None
@@ -846,10 +825,10 @@ def trusted_boxes(answer, cases, rng):
 
     None instead of boxes if there are too many, or if points contradict them again and again.
 
-    If a right verifier seems to have a distance d from the target on a toy, its answers differ
-    from its boxes on at least a part d of this toy's points. So n points all agree with a
-    probability of at most (1 - d)^n <= exp(-n d), and in any of MOST_TRIES tries with a
-    probability of at most FALSE_ALARM for n_needed points.
+    Suppose that the boxes of a right verifier have a distance d from the target on a toy. Then
+    its answers differ from the boxes on at least a part d of the toy's points. So n random
+    points all agree with the boxes with a probability of at most (1 - d)^n <= exp(-n d). For
+    n_needed points this is FALSE_ALARM / MOST_TRIES, because there are MOST_TRIES tries.
     """
     bits, rounding = DTYPES[cases.dtype]
     search = Search(answer, rng, SAMPLES)
@@ -944,7 +923,8 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
     limit = np.log(n_events / false_alarm) / n_each
 
     def differ(f, p):
-        return (kl(f, p) > limit).any(axis=-1)
+        is_different = kl(f, p) > limit  # [n_toys, V, .., V]
+        return is_different.reshape(cases.n_toys, -1).any(axis=1)
 
     case = draw_cases(cases, n_each, rng)
     uniforms = rng.integers(2**24, size=(len(case), K + 1)) / 2.0**24  # exact in float32
@@ -973,7 +953,7 @@ def kl(f, p):
 
 # ---- programs
 
-def write_texts(pipe, texts):
+def write_lines(pipe, texts):
     """Write the texts of a queue, up to None or until nobody reads the pipe."""
     # the pipe is closed at the end; an OSError says that nobody reads it
     with contextlib.suppress(OSError), pipe:
@@ -1043,7 +1023,7 @@ class Program:
         self.texts = queue.SimpleQueue()
         self.answers = queue.SimpleQueue()
         threads = [
-            threading.Thread(target=write_texts, args=(self.process.stdin, self.texts)),
+            threading.Thread(target=write_lines, args=(self.process.stdin, self.texts)),
             threading.Thread(target=read_answers, args=(self.process.stdout, self.answers))]
         for thread in threads:
             thread.daemon = True  # Python does not wait for a daemon when it ends

@@ -147,9 +147,8 @@ def means_table(figures: dict[str, dict[str, float]]) -> str:
 def paragraphs(name: str = "", verify: Test | None = None, path: Path = PATH) -> Iterator[str]:
     """Yield the figures of TESTS, and of a verifier with this name, on the recorded rounds."""
     chains, on_whole_rows = read_chains(path)
-    figures = []  # of each round: {test: tokens}
-    for chain in chains:
-        figures.append({test: tokens(*chain) for test, tokens in TESTS.items()})
+    # of each round: {test: tokens}
+    figures = [{test: tokens(*chain) for test, tokens in TESTS.items()} for chain in chains]
     guesses, _, _ = chains[0]
     yield (f"{len(chains)} recorded rounds of the bundled pair, temperature 1, "
            f"K = {len(guesses)}:")

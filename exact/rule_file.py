@@ -13,10 +13,13 @@ FILE.py defines a rule in one of three ways. If it has several, only the first o
         verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens
         guess(x, k, rng, draft) -> up to k guesses, their rows
 
-A file with a step may also say under which settings it draws: what is done to the target's row,
-and the tokens that end a text.
+p_draft is a list of k rows, p_target an array [k + 1, n_vocab]. All random numbers must come
+from `sample` and `accept` of sampling.py, or from rng.random().
 
-        setting(row, new_tokens) -> the weights of the next token
+A step may change the target's row before it draws (a penalty, a mask, a minimum length), and
+may end a text at a stop token. The file then says so:
+
+        setting(row, new_tokens) -> weights of the next token    new_tokens: without the prompt
         STOP = 2, or several tokens
 
 exact/judge.py enumerates such a rule, and run/own.py runs it with real models. RuleError is

@@ -64,6 +64,15 @@ def numbered(rows: Any, next_number: Callable[[int, int], int]) -> Model:
 by_last_token = lambda number, token: token
 # every token, its place and the order change the number of the last row
 by_text = lambda number, token: (3 * number + token + 1) % len(D_TENTHS[0])
+# the rows of the oracle's toys: row 1 follows the prompt, row 2 + token each later token
+by_later_token = lambda number, token: 1 if number == 0 else 2 + token
+
+
+def rows_of_numbers(model: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    """Return the rows of a model in the TOYS of exact/oracle.py as Fractions."""
+    rows = [np.array([Fraction(number, sum(numbers)) for number in numbers], dtype=object)
+            for numbers in model]
+    return [rows[0], *rows]  # row 0, before the prompt, is never asked for
 
 
 def markov(tenths: Sequence[str]) -> Model:

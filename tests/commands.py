@@ -32,6 +32,30 @@ def refusal(command, *flags):
     return err
 
 
+def written(folder, text, name="mine.py"):
+    """Write a file with this text to the folder; return its path."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+NAMES = ["engines", "law", "rules", "toys", "utils"]  # modules of this project have them too
+
+
+def write_package(folder, verify):
+    """Write a file that imports this text's `verify` from a package, and modules with NAMES.
+
+    The package needs all of them. Return the file.
+    """
+    folder.joinpath("mypkg").mkdir(parents=True)
+    for name in NAMES:
+        written(folder, "IS_MINE = True\n", f"{name}.py")
+    names = ", ".join(NAMES)
+    asserts = f"import {names}\nassert all(module.IS_MINE for module in ({names}))\n"
+    written(folder, asserts + verify, "mypkg/verify.py")
+    return written(folder, f"from mypkg.verify import verify\nimport {names}", "verifier.py")
+
+
 def until(ready, seconds=240):
     """Return what `ready` returns as soon as it is true; a busy machine is slow."""
     end = time.monotonic() + seconds

@@ -31,7 +31,7 @@ PAGE = file_text("docs/wild_tables.md")
 def test_the_page_has_what_an_installed_engine_does(package):
     if reason := engines.reason_to_leave_out(engines.ENGINES[package].load):
         pytest.skip(reason)
-    for _, *found in engines.enumerated_lines(package):
+    for _, *found in engines.engine_lines(package):
         assert re.search(rf"\| {package} [\d.]+ \| {re.escape(' | '.join(found))} \|", PAGE)
 
 

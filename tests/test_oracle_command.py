@@ -18,7 +18,7 @@ import pytest
 from exact import oracle
 from exact.oracle import Program, check
 from exact.rules.batched import EXACT, WRONG
-from tests.commands import outcome, refusal
+from tests.commands import outcome, refusal, write_package, written
 from tests.pages import ROOT, code, file_text
 
 EXAMPLES = ROOT / "docs" / "oracle"
@@ -350,27 +350,20 @@ def test_the_step_of_the_action_checks_a_program_with_its_options(step, tmp_path
 
 # ---- a file that imports its own modules
 
-OURS = ["engines", "toys", "rules", "utils", "law"]  # names that modules of this project have too
-PACKAGED = """
-from mypkg.verify import verify
-import engines, toys, rules, utils, law
-assert engines.MINE and toys.MINE and rules.MINE and utils.MINE and law.MINE
+ONE_TOKEN_OF_ARRAYS = """
+import numpy as np
+def verify(g, q, p, u):
+    import toys  # while it is called
+    token = (u[:, :1] >= p[:, 0].cumsum(-1)).sum(-1)
+    return np.c_[token, -np.ones_like(g)]
+assert toys.IS_MINE and __package__ == "mypkg"
 """
 
 
 @pytest.fixture
 def user(tmp_path):
     """Return a folder with a file that imports its neighbours, a package among them."""
-    folder = tmp_path / "my user"
-    (folder / "mypkg").mkdir(parents=True)
-    for name in OURS:
-        (folder / f"{name}.py").write_text("MINE = True", encoding="utf-8")
-    (folder / "mypkg" / "verify.py").write_text(
-        "import numpy as np\ndef verify(g, q, p, u):\n    import toys\n"
-        "    token = (u[:, :1] >= p[:, 0].cumsum(-1)).sum(-1)\n"
-        "    return np.c_[token, -np.ones_like(g)]\nassert __package__ == 'mypkg'", "utf-8")
-    (folder / "verifier.py").write_text(PACKAGED, encoding="utf-8")
-    return folder
+    return write_package(tmp_path / "my user", ONE_TOKEN_OF_ARRAYS).parent
 
 
 @pytest.mark.parametrize("words, place", [
@@ -414,16 +407,12 @@ def test_a_file_that_draws_its_own_numbers_is_checked_by_sampling(tmp_path):
 
     The wrong one draws a token of the next row, which is impossible on some toys.
     """
-    path = tmp_path / "mine.py"
-    path.write_text(OWN_NUMBERS_IN_PYTHON.replace("ROW", "0"), encoding="utf-8")
+    path = written(tmp_path, OWN_NUMBERS_IN_PYTHON.replace("ROW", "0"))
     assert "its own numbers, say --sampling (in Python: check_by" in refusal(oracle.main, path)
     status, out, _ = outcome(oracle.main, path, "--sampling")
     assert status == 0 and out.startswith("no fault seen: ") and oracle.ROUNDS_ALONE in out
-    path.write_text(OWN_NUMBERS_IN_PYTHON.replace("ROW", "1"), encoding="utf-8")
+    written(tmp_path, OWN_NUMBERS_IN_PYTHON.replace("ROW", "1"))
     assert outcome(oracle.main, path, "--sampling")[0] == 1
-    path.write_text(RIGHT_FILE, encoding="utf-8")
+    written(tmp_path, "def verify(guesses, p_draft, p_target, uniforms): pass")
     assert "need verify(guesses, p_draft, p_target), got" in refusal(
         oracle.main, path, "--sampling")
-
-
-RIGHT_FILE = "def verify(guesses, p_draft, p_target, uniforms): pass"

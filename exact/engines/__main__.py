@@ -122,58 +122,48 @@ def enumerated_distance(one_round: Callable, toy: str, K: int) -> float:
     return total_variation(texts, text_law(X, target, K + 1))
 
 
-def with_version(package: str) -> str:
-    """Return the package and its installed version."""
-    return f"{package} {importlib.metadata.version(package)}"
+def enumerated_cells(one_round: Callable, rounding: float) -> Iterator[str]:
+    """Yield the cells of an enumerated setting: its verdict, and three distances per toy."""
+    distances = [[enumerated_distance(one_round, toy, K) for K in (1, 2, 3)] for toy in TOYS]
+    yield "exact" if np.max(distances) < rounding else "**no**"
+    for of_toy in distances:
+        yield " ".join(distance_cell(distance, rounding) for distance in of_toy)
 
 
-def enumerated_lines(package: str) -> Iterator[list[str]]:
-    """Yield the table lines of an engine; settings with equal distances share a line."""
+def sampled_cells(start: Callable) -> Iterator[str]:
+    """Yield the cells of a sampled setting: its verdict and its distance."""
+    # errors are ignored, because an engine may hold its files open when the folder is removed
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        distance = programs.sampled_distance(start(Path(folder)))
+    is_wrong = distance > limit(N_TEXTS, len(programs.wanted()))
+    yield "**no**" if is_wrong else "no difference"
+    yield f"{distance:.4f}"
+
+
+def engine_lines(package: str) -> Iterator[list[str]]:
+    """Yield the table lines of an engine; settings with equal cells share a line."""
     engine = ENGINES[package]
-    # {(verdict, cell of toy A, of toy B, of toy C): settings in words}
-    settings = defaultdict(list)
-    for words, one_round in engine.settings.items():
-        largest = 0.0
-        cells = []
-        for toy in TOYS:
-            distances = [enumerated_distance(one_round, toy, K) for K in (1, 2, 3)]
-            largest = max(largest, *distances)
-            # the cell of a toy has three distances
-            cells.append(" ".join(distance_cell(d, engine.rounding) for d in distances))
-        verdict = "exact" if largest < engine.rounding else "**no**"
-        settings[verdict, *cells].append(words)
-    for verdict_and_cells, shared in settings.items():
-        yield [with_version(package), "; ".join(shared), *verdict_and_cells]
-
-
-def sampled_lines(package: str) -> Iterator[list[str]]:
-    """Yield the table lines of a sampled engine; settings with equal verdicts share a line."""
-    settings = defaultdict(list)  # {verdict: [(settings in words, distance), ..]}
-    for words, start in ENGINES[package].settings.items():
-        # errors are ignored, because an engine may hold its files open when the folder is
-        # removed
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            write_text = start(Path(folder))
-            distance = programs.sampled_distance(write_text)
-        is_wrong = distance > limit(N_TEXTS, len(programs.wanted()))
-        verdict = "**no**" if is_wrong else "no difference"
-        settings[verdict].append((words, f"{distance:.4f}"))
-    for verdict, shared in settings.items():
-        names, distances = zip(*shared)
-        yield [with_version(package), "; ".join(names), verdict, " ".join(distances)]
+    settings = defaultdict(list)  # {cells: settings in words}
+    for words, function in engine.settings.items():
+        cells = (sampled_cells(function) if engine.is_sampled
+                 else enumerated_cells(function, engine.rounding))
+        settings[tuple(cells)].append(words)
+    version = importlib.metadata.version(package)
+    for shared_cells, names in settings.items():
+        yield [f"{package} {version}", "; ".join(names), *shared_cells]
 
 
 def engine_tables(packages: list[str]) -> Iterator[str]:
     """Yield the table of the enumerated engines, then the table of the sampled engines."""
-    def lines_of(lines_of_engine, is_sampled):
+    def lines_of(is_sampled):
         return [line for package in packages if ENGINES[package].is_sampled == is_sampled
-                for line in lines_of_engine(package)]
+                for line in engine_lines(package)]
 
     head = ["engine", "guesses", "exact?"]
-    if lines := lines_of(enumerated_lines, is_sampled=False):
+    if lines := lines_of(is_sampled=False):
         toys = [f"toy {toy}, K = 1, 2, 3" for toy in TOYS]
         yield markdown_table([*head, *toys], lines)
-    if lines := lines_of(sampled_lines, is_sampled=True):
+    if lines := lines_of(is_sampled=True):
         yield markdown_table([*head, "distance"], lines)
         yield explanation()
 

@@ -60,26 +60,26 @@ def as_tuples(rows):
     return tuple(tuple(map(float, row)) for row in rows)
 
 
-def kernel_round(x, rng, draft, target, K, bind, one_hot=False):
-    """Return the tokens of one round: guesses drawn by this project, tested by a kernel.
-
-    With `one_hot` the guesses are the draft's most probable tokens, and the kernel gets no rows
-    of the draft.
-    """
-    make_guesses = best if one_hot else guess
-    guesses, p_draft = make_guesses(x, K, rng, draft)
-    draft_rows = None if one_hot else as_tuples(p_draft)
-    target_rows = as_tuples(target(x + guesses, K + 1))
-    probabilities, accepted, rows = outcomes(bind, tuple(guesses), draft_rows, target_rows)
-    # rng draws one box of uniforms, and then the last token: exact/law.py enumerates both draws
-    box = sample(np.array(probabilities), rng)
-    return [*accepted[box], sample(rows[box], rng)]
-
-
 def round_by_kernel(bind, one_hot=False, **settings):
-    """Return the function of one round by a kernel, (x, rng, draft, target, K) -> tokens."""
+    """Return the function of one round, (x, rng, draft, target, K) -> tokens.
+
+    The guesses are drawn by this project and tested by a kernel. With `one_hot` they are the
+    draft's most probable tokens, and the kernel gets no rows of the draft.
+    """
     bind_with_settings = partial(bind, **settings)
-    return partial(kernel_round, bind=bind_with_settings, one_hot=one_hot)
+    make_guesses = best if one_hot else guess
+
+    def one_round(x, rng, draft, target, K):
+        guesses, p_draft = make_guesses(x, K, rng, draft)
+        draft_rows = None if one_hot else as_tuples(p_draft)
+        target_rows = as_tuples(target(x + guesses, K + 1))
+        probabilities, accepted, rows = outcomes(
+            bind_with_settings, tuple(guesses), draft_rows, target_rows)
+        # rng draws one box of uniforms, and then the last token: exact/law.py enumerates both
+        box = sample(np.array(probabilities), rng)
+        return [*accepted[box], sample(rows[box], rng)]
+
+    return one_round
 
 
 # ---- files of packages

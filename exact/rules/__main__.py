@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil, isclose, log, log1p
 from typing import Any
 
+from exact.law import prefix_law
 from exact.rules import register, settings
 from exact.rules.register import ALARMS, BY_ID, Rule, enumerated_rule, tokens_per_round
 from exact.rules.settings import enumerated_setting
@@ -155,8 +156,8 @@ def public_rules() -> list[tuple]:
 
 def first_token(found: Found) -> str:
     """Return the distribution of the first new token, as a bar and as numbers, or "right"."""
-    got, wanted = ([float(sum(p for text, p in texts.items() if text[len(X)] == token))
-                    for token in range(3)] for texts in (found.texts, found.wanted))
+    got, wanted = ([float(prefix_law(texts, len(X) + 1)[*X, token]) for token in range(3)]
+                   for texts in (found.texts, found.wanted))
     if all(isclose(p, p_wanted) for p, p_wanted in zip(got, wanted)):
         return "right"
     bars = "".join("▁▂▃▄▅▆▇█"[min(int(8 * p), 7)] for p in got)
@@ -180,7 +181,7 @@ def with_words(words: Sequence[str], rules: Sequence) -> list:
     for word in words:
         if word.endswith(".py"):
             raise ValueError("the known rules are listed here; to check your own rule, run "
-                             f"python -m exact.judge {word} --all")
+                             f"python -m exact.judge {word}")
         has_word = [rule for rule in rules if word.lower() in f"{rule.id} {rule.name}".lower()]
         # an empty word would match every rule
         if not word.strip() or not has_word:

@@ -18,8 +18,8 @@ from functools import partial
 
 import numpy as np
 
-from exact.rules import guesses as ways
 from exact.rules import verifiers
+from exact.rules.guesses import first_tested, n_leading
 from exact.rules.register import RULES
 from exact.rules.verifiers import (
     at,
@@ -68,43 +68,15 @@ def written(guesses, n, token):  # [B, K], [B], [B] -> [B, K + 1]
     return tokens
 
 
-def n_leading(flags):  # [B, K] -> [B]
-    """Return how many flags of each round are true before the first false one."""
-    # a product of flags is 1 up to the first false flag, and 0 from there on
-    return np.cumprod(flags, axis=1).sum(axis=1)
-
-
 def last_passed(passed):  # [B, K] -> [B]
     """Return the largest number n of guesses whose test, column n - 1, passes; 0 if none."""
-    # a new first column, so that column n is whether n guesses pass; n = 0 always passes
-    passed = np.pad(passed, ((0, 0), (1, 0)), constant_values=True)
-    # argmax finds the first true column; in reversed order this is the last true column
-    n_later = passed[:, ::-1].argmax(axis=1)  # columns to the right of the last true one
-    K = passed.shape[1] - 1
-    return K - n_later
+    n = 1 + np.arange(passed.shape[1])
+    return (n * passed).max(axis=1)  # a test that fails counts 0
 
 
-# ---- how many guesses are tested: (guesses, p_draft) -> [B]
-
-def all_of(guesses, p_draft):
+def all_of(guesses, p_draft):  # -> [B]
     """Test all guesses; -1 is padding."""
     return (guesses >= 0).sum(axis=1)
-
-
-def before_unsure_row(guesses, p_draft):
-    """Test the guesses before the first row without a confident token."""
-    return n_leading(ways.is_confident(p_draft.max(axis=-1)))
-
-
-def before_unsure_guess(guesses, p_draft, extra=0):
-    """Test the guesses before the first one with a low probability, and `extra` more."""
-    n = n_leading(ways.is_confident(at(p_draft, guesses)))
-    return np.minimum(n + extra, guesses.shape[1])
-
-
-def n_planned(guesses, p_draft, choose=np.argmax, costs=ways.COSTS):
-    """Test the number of guesses that `choose` picks from the rates of 0 .. K guesses."""
-    return choose(ways.rates(p_draft.max(axis=-1), costs), axis=-1)
 
 
 # ---- tests that go from guess to guess
@@ -114,7 +86,7 @@ def batch_chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=fr
     """Accept guess after guess; draw a replacement at the first rejection, or the bonus token.
 
     `bonus`, `numbers` and `scaled` are the arguments of verifiers.chain. `n_tested` returns how
-    many guesses of each round are tested.
+    many guesses of each round are tested, as in guesses.py.
     """
     K = guesses.shape[1]
     k = n_tested(guesses, p_draft)
@@ -206,12 +178,8 @@ TESTS = {  # {a test of one round: the same test of a batch}
     verifiers.no_bonus: batch_no_bonus,
     verifiers.traversal: batch_traversal,
     with_rows: with_rows}
-COUNTS = {  # {a way to guess: the function that returns how many guesses are tested}
-    guess: all_of,
-    best: all_of,  # the oracle draws all guesses, also for a rule with argmax guesses
-    ways.stop_before: before_unsure_row,
-    ways.drop_improbable: before_unsure_guess,
-    ways.planned: n_planned}
+# the oracle draws all guesses, also for a rule with argmax guesses
+WAYS = guess, best, first_tested
 
 
 def function_and_settings(function):
@@ -230,7 +198,7 @@ def batched_rules(exact):
     for rule in RULES:
         way, way_settings = function_and_settings(rule.guess)
         test, settings = function_and_settings(rule.verify)
-        is_known = test in TESTS and way in COUNTS
+        is_known = test in TESTS and way in WAYS
         # a way with a setting `guess` makes its guesses by a different function
         is_about_guesses = "guess" in way_settings
         if rule.exact != exact or not is_known or is_about_guesses:
@@ -240,8 +208,9 @@ def batched_rules(exact):
         if test is with_rows:
             settings["test"] = TESTS[settings["test"]]
         # only batch_chain and batch_match have the argument n_tested; no other test needs it
-        if COUNTS[way] is not all_of:
-            settings["n_tested"] = partial(COUNTS[way], **way_settings)
+        if way is first_tested:
+            others = dict(way_settings)
+            settings["n_tested"] = partial(others.pop("n_tested"), **others)
         tests[rule.id] = partial(TESTS[test], **settings)
     return tests
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from exact.rules.verifiers import at
 from exact.toys import N_VOCAB, mapped
 from sampling import keep_largest, sample
 from speculative import guess
@@ -130,16 +131,12 @@ def two_best_paths(x, k, rng, draft):
     return tree, tree.rows()
 
 
-# ---- how many guesses are tested
+# ---- how many guesses are tested: (guesses, p_draft) -> [..], for one round or for a batch
 
-def count_leading(flags) -> int:
-    """Return how many flags are true before the first false one.
-
-    >>> [count_leading(flags) for flags in ([True, True, False, True], [True], [])]
-    [2, 1, 0]
-    """
-    # a false flag is added at the end, so that a first false flag exists
-    return [*flags, False].index(False)
+def n_leading(flags):  # [.., k] -> [..]
+    """Return how many flags are true before the first false one."""
+    # a product of flags is 1 up to the first false flag, and 0 from there on
+    return np.cumprod(flags, axis=-1).sum(axis=-1)
 
 
 def is_confident(p):
@@ -148,26 +145,15 @@ def is_confident(p):
     return 5 * p >= 2
 
 
-def stop_before(x, k, rng, draft):
-    """Stop before drawing from a row without a confident token."""
-    if k == 0 or not is_confident(draft(x, 1)[-1].max()):
-        return [], []
-    first_guess, first_row = guess(x, 1, rng, draft)  # lists of one
-    later_guesses, later_rows = stop_before(x + first_guess, k - 1, rng, draft)
-    return first_guess + later_guesses, first_row + later_rows
+def before_unsure_row(guesses, p_draft):
+    """Test the guesses before the first row without a confident token."""
+    return n_leading(is_confident(p_draft.max(axis=-1)))
 
 
-def drop_improbable(x, k, rng, draft, guess: DraftGuess = guess, extra=0):
-    """Drop the first guess with a low draft probability, and all guesses after it.
-
-    The first `extra` of these guesses are not dropped.
-    """
-    guesses, p_draft = guess(x, k, rng, draft)
-    # the confidence is read from unchanged rows, because p_draft may be one-hot
-    rows = unchanged_rows(x, guesses, draft)
-    confident = [is_confident(row[token]) for row, token in zip(rows, guesses)]
-    n = count_leading(confident) + extra
-    return guesses[:n], p_draft[:n]
+def before_unsure_guess(guesses, p_draft, extra=0):
+    """Test the guesses before the first one with a low probability, and `extra` more."""
+    n = n_leading(is_confident(at(p_draft, guesses)))
+    return np.minimum(n + extra, guesses.shape[-1])
 
 
 def rates(confidences, costs):  # [.., k] -> [.., k + 1]
@@ -189,14 +175,23 @@ def rates(confidences, costs):  # [.., k] -> [.., k + 1]
 
 def first_descent(rate, axis=-1):  # [.., k + 1] -> [..]
     """Return the first n for which rate[n + 1] is not above rate[n]; k if all rates rise."""
-    rises = np.diff(rate, axis=axis) > 0  # [n]: from rate[n] to rate[n + 1]
-    # a product of rises is 1 up to the first descent, and 0 from there on
-    return rises.cumprod(axis=axis).sum(axis=axis)
+    return n_leading(np.diff(rate, axis=axis) > 0)  # flag n: from rate[n] to rate[n + 1]
 
 
-def planned(x, k, rng, draft, choose=np.argmax, costs=COSTS):
-    """Draw k guesses; return the first n, as many as `choose` picks from the rates."""
+def n_planned(guesses, p_draft, choose=np.argmax, costs=COSTS):
+    """Test the number of guesses that `choose` picks from the rates of 0 .. k guesses."""
+    return choose(rates(p_draft.max(axis=-1), costs), axis=-1)
+
+
+def first_tested(x, k, rng, draft, n_tested, guess: DraftGuess = guess, **settings):
+    """Make k guesses; return the first ones, as many as `n_tested` says with these settings."""
     guesses, p_draft = guess(x, k, rng, draft)
-    confidences = [row.max() for row in p_draft]
-    n = choose(rates(confidences, costs), axis=-1)
+    # the confidence is read from unchanged rows, because p_draft may be one-hot
+    rows = np.reshape(unchanged_rows(x, guesses, draft), (-1, N_VOCAB))  # [k, n_vocab]
+    n = n_tested(np.array(guesses, int), rows, **settings)
     return guesses[:n], p_draft[:n]
+
+
+stop_before = partial(first_tested, n_tested=before_unsure_row)
+drop_improbable = partial(first_tested, n_tested=before_unsure_guess)
+planned = partial(first_tested, n_tested=n_planned)

@@ -6,32 +6,17 @@ The figures are computed by exact/law.py from the rules of the register, row by 
 Fractions. The oracle's toys are used, but none of its code.
 """
 
-from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
-
 from exact import oracle
-from exact.law import completed, law, text_law, total_variation
+from exact.law import completed, text_law, total_variation
 from exact.rules.batched import WRONG
 from exact.rules.register import BY_ID, rule_step
-from exact.toys import best, numbered
+from exact.toys import X, best, by_later_token, law_of_round, numbered, rows_of_numbers
 from lib.terminal import Parser, command
 from speculative import guess
 
 K = 3  # guesses of a round of KNOWN; its toys have three tokens
-
-
-# ---- KNOWN
-
-def model_of(numbers_of_rows):
-    """Return the model with the given rows, divided by their sums.
-
-    Row 0 follows the empty text, and row 1 + token every text that ends in this token.
-    """
-    rows = [np.array([Fraction(number, sum(numbers)) for number in numbers], dtype=object)
-            for numbers in numbers_of_rows]
-    return numbered(rows, lambda number, token: 1 + token)
 
 
 def with_drawn_guesses(rule):
@@ -50,20 +35,14 @@ def known_figures(rule_id):
     rule = with_drawn_guesses(BY_ID[rule_id])
     distances = []
     lengths = []
-    for toy in oracle.TOYS[3]:
-        draft, target = map(model_of, toy)
-        step = rule_step(rule, draft, target, K)
-        one_round = law(lambda rng, step=step: step([], K + 1, rng).ids)
-        texts = completed(one_round, [], target, K + 1)
-        wanted = text_law([], target, K + 1)
+    for pair in oracle.TOYS[3]:
+        draft, target = (numbered(rows_of_numbers(model), by_later_token) for model in pair)
+        one_round = law_of_round(rule_step(rule, draft, target, K), X, K)
+        texts = completed(one_round, X, target, K + 1)
+        wanted = text_law(X, target, K + 1)
         distances.append(round(float(total_variation(texts, wanted)), 6))
         lengths.append(float(sum(len(ids) * p for ids, p in one_round.items())))
     return *distances, round(sum(lengths) / len(lengths), 6)
-
-
-def known():
-    """Return {"id: sentence" of a rule: its figures} for K = V = 3."""
-    return {f"{rule_id}: {BY_ID[rule_id].name}": known_figures(rule_id) for rule_id in WRONG}
 
 
 def known_line(name, figures):
@@ -81,7 +60,8 @@ def with_known(text):
     before, start, rest = text.partition("KNOWN = {  # written by exact/rules/oracle_rows.py\n")
     _, end, after = rest.partition("}\n# end of KNOWN\n")
     assert start and end, f"no KNOWN in {oracle.__file__}"
-    lines = [known_line(name, figures) for name, figures in known().items()]
+    lines = [known_line(f"{rule_id}: {BY_ID[rule_id].name}", known_figures(rule_id))
+             for rule_id in WRONG]
     return "".join([before, start, "\n".join(lines), "\n", end, after])
 
 
@@ -89,16 +69,11 @@ def with_known(text):
 
 @command("exact.rules.oracle_rows")
 def main(argv=None):
-    """Write KNOWN, or say that it is up to date."""
+    """Write KNOWN."""
     parser = Parser("python -m exact.rules.oracle_rows", description=__doc__.split("\n")[0])
     parser.parse_args(argv)
     path = Path(oracle.__file__)
-    text = path.read_text("utf-8")
-    new_text = with_known(text)
-    if new_text == text:
-        print("KNOWN is up to date")
-        return
-    path.write_text(new_text, "utf-8")
+    path.write_text(with_known(path.read_text("utf-8")), "utf-8")
     print(f"wrote KNOWN into {path}")
 
 

@@ -161,69 +161,51 @@ def sglang_link(path: str, name: str) -> str:
 
 
 SETTINGS = [
-    SettingRule(
-        "penalty", "penalty: each row for the tokens before it",
-        penalty, True),
-    SettingRule(
-        "penalty-of-round", "penalty: every row for the tokens before the round",
-        penalty, False, given=tokens_before_the_round,
-        seen=sglang_link("speculative/eagle_utils.py", "verify")),
-    SettingRule(
-        "penalty-of-bonus", "penalty: only the bonus row, for the tokens before the round",
-        penalty, False, given=bonus_only),
-    SettingRule(
-        "penalty-twice", "penalty: the last token before the round counts twice from row 1 on",
-        penalty, False, given=last_twice),
-    SettingRule(
-        "penalty-of-last", "penalty: of a round's tokens only the last goes on record",
-        penalty, False,
-        keep=keep_last, seen=sglang_link("managers/schedule_batch.py", "one token per round")),
-    SettingRule(
-        "penalty-of-rejected", "penalty: rejected guesses stay on record",
-        penalty, False, keep=keep_rejected,
-        seen=commit(MLX_SWIFT, "6f609be9ee85159ac69a9fdfea2ad74d8eab8629", "fixed"),
-        status="fixed"),
-    SettingRule(
-        "min-tokens", "minimum length: counted in tokens",
-        min_length, True),
-    SettingRule(
-        "min-rounds", "minimum length: counted in rounds, one mask for a round",
-        min_length, False, given=tokens_before_the_round, keep=keep_last,
-        seen=sglang_link("sampling/penaltylib/min_new_tokens.py", "a step counts 1")),
-    SettingRule(
-        "mask", "mask: each row for the tokens before it",
-        no_repeat, True,
-        seen=pull("ollama/ollama", 18105)),
-    SettingRule(
-        "mask-not-bonus", "mask: the bonus row has none",
-        no_repeat, False, given=all_but_bonus),
-    SettingRule(
-        "mask-of-round", "mask: every row has that of the round's start",
-        no_repeat, False, given=tokens_before_the_round),
-    SettingRule(
-        "mask-drops", "mask: guesses that it forbids are dropped before the test",
-        no_repeat, False, propose=drop_forbidden),
-    SettingRule(
-        "mask-whole-rows",
-        "mask: guesses drawn under it, and tested with the draft's whole rows",
-        no_repeat, False, propose=draw_under),
-    SettingRule(
-        "warp-bonus", "sampling setting: the bonus row only",
-        half_temperature, False, given=bonus_only),
-    SettingRule(
-        "stop", "stop token: the round is cut after it",
-        no_setting, True, stop=(STOP,)),
-    SettingRule(
-        "stop-rest-kept", "stop token: the rest of its round is kept",
-        no_setting, False, cut=whole_round,
-        stop=(STOP,), seen=commit("openvinotoolkit/openvino.genai",
-                                  "bcdf67b0d29c1e6c354a7a95549003978d02a19b", "fixed"),
-        status="fixed"),
-    SettingRule(
-        "stop-at-limit", "stop token: ignored in the round that reaches the limit of length",
-        no_setting, False,
-        cut=limit_first, stop=(STOP,),
-        seen=sglang_link("managers/schedule_batch.py", "a comment on it")),
+    SettingRule("penalty", "penalty: each row for the tokens before it", penalty, True),
+    SettingRule("penalty-of-round", "penalty: every row for the tokens before the round",
+                penalty, False, given=tokens_before_the_round,
+                seen=sglang_link("speculative/eagle_utils.py", "verify")),
+    SettingRule("penalty-of-bonus",
+                "penalty: only the bonus row, for the tokens before the round",
+                penalty, False, given=bonus_only),
+    SettingRule("penalty-twice",
+                "penalty: the last token before the round counts twice from row 1 on",
+                penalty, False, given=last_twice),
+    SettingRule("penalty-of-last", "penalty: of a round's tokens only the last goes on record",
+                penalty, False, keep=keep_last,
+                seen=sglang_link("managers/schedule_batch.py", "one token per round")),
+    SettingRule("penalty-of-rejected", "penalty: rejected guesses stay on record",
+                penalty, False, keep=keep_rejected,
+                seen=commit(MLX_SWIFT, "6f609be9ee85159ac69a9fdfea2ad74d8eab8629", "fixed"),
+                status="fixed"),
+    SettingRule("min-tokens", "minimum length: counted in tokens", min_length, True),
+    SettingRule("min-rounds", "minimum length: counted in rounds, one mask for a round",
+                min_length, False, given=tokens_before_the_round, keep=keep_last,
+                seen=sglang_link("sampling/penaltylib/min_new_tokens.py", "a step counts 1")),
+    SettingRule("mask", "mask: each row for the tokens before it", no_repeat, True,
+                seen=pull("ollama/ollama", 18105)),
+    SettingRule("mask-not-bonus", "mask: the bonus row has none",
+                no_repeat, False, given=all_but_bonus),
+    SettingRule("mask-of-round", "mask: every row has that of the round's start",
+                no_repeat, False, given=tokens_before_the_round),
+    SettingRule("mask-drops", "mask: guesses that it forbids are dropped before the test",
+                no_repeat, False, propose=drop_forbidden),
+    SettingRule("mask-whole-rows",
+                "mask: guesses drawn under it, and tested with the draft's whole rows",
+                no_repeat, False, propose=draw_under),
+    SettingRule("warp-bonus", "sampling setting: the bonus row only",
+                half_temperature, False, given=bonus_only),
+    SettingRule("stop", "stop token: the round is cut after it",
+                no_setting, True, stop=(STOP,)),
+    SettingRule("stop-rest-kept", "stop token: the rest of its round is kept",
+                no_setting, False, cut=whole_round, stop=(STOP,),
+                seen=commit("openvinotoolkit/openvino.genai",
+                            "bcdf67b0d29c1e6c354a7a95549003978d02a19b", "fixed"),
+                status="fixed"),
+    SettingRule("stop-at-limit",
+                "stop token: ignored in the round that reaches the limit of length",
+                no_setting, False, cut=limit_first, stop=(STOP,),
+                seen=sglang_link("managers/schedule_batch.py", "a comment on it")),
 ]
 
 

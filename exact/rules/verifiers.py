@@ -368,15 +368,15 @@ def match_each_path(tree, p_draft, p_target, rng):
     return max(results, key=len)  # the first one of equal length
 
 
-def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
+def one_hot_paths(tree, p_draft, p_target, rng):
     """Test the paths of a tree in turn, each as one block with one-hot rows.
 
     A path is tested if it begins with all tokens that are accepted so far. Its other tokens are
     the block. After a rejection the rejected token is removed from the row of its position, and
     the next path is tested from there.
 
-    kept    True, as in the register: the first share of a block is the probability of the
-            tokens accepted so far, which is wrong. False: the first share is 1, which is right
+    The first share of a block is the probability of the tokens accepted so far, which is wrong:
+    it would have to be 1.
     """
     accepted = []
     row = row_after(p_target, -1)  # for the next token: the root's row, as nothing is accepted
@@ -391,8 +391,7 @@ def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
 
         # the draft's rows are one-hot, so the ratio of a guess is its target probability
         ratios = [rows[t][token] for t, token in enumerate(block)]
-        first_share = share if kept else 1
-        block_share = [*accumulate(ratios, mul, initial=first_share)]
+        block_share = [*accumulate(ratios, mul, initial=share)]
         # the test of the whole block does not use the first share
         n = block_length(prod(ratios), block_share, rng)
         accepted = accepted + block[:n]
