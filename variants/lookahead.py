@@ -37,8 +37,8 @@ with x[-1]:
 Subtle: the nodes of the window are not proposals, so they get rows but no test. The tokens of
 these nodes change no distribution, so they may be any tokens.
 
-The window moves as far as the text and is filled up at once. (The authors' code by default
-moves it by one position, and fills it level by level in the first rounds.)
+The window moves as far as the text and is filled up at once. By default the authors' code moves
+it by one position, and fills it level by level in the first rounds.
 """
 
 from functools import partial
@@ -91,11 +91,10 @@ def add_to_pool(pool, tokens, size):
 
 
 def make_tree(runs, paths, k, n_vocab):
-    """Return a tree of at most k levels, and the last node of each path.
+    """Return a tree of at most k levels, and the last node of each path that fits.
 
-    The runs of the pool are proposals, the latest first. The paths of the columns are not.
-    Paths of more than k levels are left out: the last paths, because each path is longer than
-    the path before it.
+    The runs of the pool are proposals, the latest first. The paths of the columns are not. The
+    last paths, which are the longest, may not fit.
     """
     tree = tree_of_paths([run[:k] for run in reversed(runs)], n_vocab)
     ends = [tree.add_path(path) for path in paths if len(path) <= k]
@@ -126,9 +125,8 @@ class Lookahead:
         for column, end in zip(self.window, self.ends):
             column.append(int(row_after(result.p_target, end).argmax()))  # (a)
             add_to_pool(self.pool, column, self.pool_size)  # (b)
-        # Column i without its first token begins i + 1 positions after the old x[-1]. The new
-        # x[-1] is len(ids) positions after the old one. So column len(ids) - 1 becomes column
-        # 0.
+        # Column i without its first token begins i + 1 positions after the old x[-1], and the
+        # new x[-1] is len(ids) positions after it.
         first = len(result.ids) - 1
         # A column whose path was left out of the tree has no new token, and is dropped.
         n_continued = len(self.ends)

@@ -40,12 +40,9 @@ def choosing_step(models, accepted, tested):
         if K > 0:
             patience = RETRY_AFTER
         elif idle_rounds >= patience:
-            # Without a guess alpha would never change. This guess shows whether alpha has
-            # grown.
-            K = 1
+            K = 1  # without a guess alpha would never change
             patience = 2 * patience
         idle_rounds = 0 if K > 0 else idle_rounds + 1
-        # With K = 0 there is no guess, and the round is plain decoding.
         result = draft_and_verify(draft, target, K, models.test)(x, n_left, rng)
         acceptance.fade()
         acceptance.accepted += result.n_accepted

@@ -141,10 +141,10 @@ def copy_step(x, n_left, rng, target, own, remembered, cap, sure, n_vocab, other
 
 
 def inner(settings):
-    """Return the entry and the settings of --otherwise; None if every round is copied."""
-    if settings["sure"] == 0:
-        return None
-    return inner_decoder(settings["otherwise"], settings["K"])
+    """Return the entry and the settings of the decoder of all other rounds."""
+    # If every round is copied, no other decoder runs, and suffix needs as little as lookup.
+    name = settings["otherwise"] if settings["sure"] else "lookup"
+    return inner_decoder(name, settings["K"])
 
 
 def build(models: Models,

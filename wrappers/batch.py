@@ -6,19 +6,18 @@ not change any text. When a text ends, the next one begins: Yu et al. (2022), "O
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, and the text's
               generator; (x, N, rng, new_step, stop) for a text with its own step and stop
-              tokens
     text      the greenlet (see below) of a running job, suspended while it waits for a model
     request   (model, ids, n_last): the rows of a `Shared` model that a text waits for
     calls     a list of (text, ids, n_last): the requests of several texts to one model
     model     here a batch model, `model(calls) -> list of [n_last, n_vocab]`
 
-No decoder contains code for batches. A decoder's step runs in a greenlet, which is a coroutine
-that can be suspended from inside a nested call. If the step calls a model, the request goes to
-`generate_batch`, which collects the requests of all texts and answers them in one pass.
+No decoder contains code for batches. A decoder's step runs in a greenlet, which can be
+suspended inside a nested call. When the step calls a model, `generate_batch` gets the request;
+it collects the requests of all texts and answers them in one pass.
 
 Subtle: after a round the texts differ in length, because each accepts a different number of
-guesses. If they share one padded array, positions, masks and caches must be realigned after
-every round; the paper finds that public code fails at this. batch_gpt2.py pads nothing.
+guesses. In one padded array, positions, masks and caches would have to be realigned after every
+round, at which, the paper finds, public code fails. batch_gpt2.py pads nothing.
 """
 
 from dataclasses import dataclass, field
@@ -39,20 +38,17 @@ from wrappers.intersection import TokenLevelIntersection
 
 @dataclass(eq=False)
 class Shared(Around):
-    """Compute rows for a step's calls `(ids, n_last)` in passes that several texts share.
+    """Compute rows for a step's calls `(ids, n_last)` in passes that several texts share."""
 
-    When several models have requests, the model with the lowest turn runs first. Drafts have
-    turn 0 and the target has turn 1, so the target's pass includes the guesses of all texts.
-    """
-
+    # The model with the lowest turn runs first: drafts have turn 0, and the target has turn 1,
+    # so the target's pass includes the guesses of all texts.
     turn: int = 0
 
     def __call__(self, ids, n_last=1):
         if isinstance(ids, Branches):
             raise ValueError("need a chain of guesses for texts in batches, got a tree")
         # The current greenlet is this text, and its parent runs generate_batch. `switch`
-        # suspends the text, passes its request to the parent, and returns the rows when they
-        # are computed.
+        # suspends the text until the parent has computed the rows.
         return getcurrent().parent.switch((self, ids, n_last))
 
 
@@ -105,22 +101,9 @@ def run_pass(waiting):
 def generate_batch(jobs, new_step, batch=8, stop=()):
     """Write many texts, `batch` at once; yield the Rounds of each, in the order of the jobs.
 
-    `jobs` are (x, N, rng), or (x, N, rng, new_step, stop) for a text with its own step and stop
-    tokens. The next job is requested when a text has ended. `new_step()` returns a decoder's
-    step for one text; the steps of all texts call the same `Shared` models. The Rounds come
-    without their rows of probabilities, which are large. ValueError if batch < 1.
-
-    >>> import numpy as np
-    >>> from functools import partial
-    >>> from speculative import draft_and_verify
-    >>> row_after = np.eye(10)[1:]  # row_after[i] gives token i + 1 probability 1
-    >>> count_up = Shared(lambda calls: [row_after[ids[-n:]] for _, ids, n in calls])
-    >>> jobs = [([i], 3, np.random.default_rng(i)) for i in (0, 4)]
-    >>> new_step = partial(draft_and_verify, count_up, count_up, 1)
-    >>> for rounds in generate_batch(jobs, new_step, stop={6}):
-    ...     print([result.ids for result in rounds])
-    [[1, 2], [3]]
-    [[5, 6]]
+    The next job is requested when a text has ended. `new_step()` returns a decoder's step for
+    one text; the steps of all texts call the same `Shared` models. The Rounds come without
+    their rows of probabilities, which are large. ValueError if batch < 1.
     """
     # A greenlet runs this function: it writes one whole text, and returns an entry of `done`.
     def write(i, x, N, rng, own_new_step=new_step, own_stop=stop):

@@ -143,18 +143,14 @@ def test_every_node_has_the_logits_of_its_path_alone(x, tree):
     assert_close(rows, rows_alone((x + tree).texts()))
 
 
-@pytest.mark.parametrize("x, tokens, parents, message", [
-    ([], [1], [-1], "len"), ([1] * 16, [1], [-1], "n_ctx"),
-    ([1] * 15, [1, 2], [-1, 0], "n_ctx"), ([1], [13], [-1], "n_vocab")])
-def test_a_tree_that_does_not_fit_is_named(x, tokens, parents, message):
+@pytest.mark.parametrize("x, tokens, n_last, message", [
+    ([], [1], 2, "len"), ([1] * 16, [1], 2, "n_ctx"), ([1] * 15, [1, 2], 3, "n_ctx"),
+    ([1], [13], 2, "n_vocab"),
+    *(([1] * 5, [1, 2], n, f"n_last <= 1 . n_nodes = 3 .*= {n}$") for n in (-1, 0, 4))])
+def test_a_chain_or_a_number_of_rows_that_does_not_fit_is_named(x, tokens, n_last, message):
     with pytest.raises(ValueError, match=message):
-        tree_rows(TreeGPT2(PARAMS, 3), x, tree_of(tokens, parents))
+        TreeGPT2(PARAMS, 3)(x + tree_of(tokens, range(-1, len(tokens) - 1)), n_last)
 
-
-@pytest.mark.parametrize("n_last", [-1, 0, 4, 9])
-def test_a_number_of_rows_that_a_tree_does_not_have_is_refused(n_last):
-    with pytest.raises(ValueError, match=f"need 1 <= n_last <= 1 . n_nodes = 3 .*= {n_last}$"):
-        TreeGPT2(PARAMS, 3)([1, 2, 3, 4, 5] + tree_of([1, 2], [-1, 0]), n_last)
 
 
 def test_an_array_of_ids_continues_along_a_tree():

@@ -254,12 +254,6 @@ def test_the_text_is_distributed_as_the_targets_own(name, tiny_pair):
     assert_same_law(got, text_law([0, 1, 0], rows, 3))
 
 
-def test_the_two_models_of_that_test_differ(tiny_pair):
-    """Otherwise every guess is accepted."""
-    draft, target = [with_sampling(model, temperature=0.7, top_k=2)([0, 1, 0], 1)
-                     for model in tiny_pair]
-    assert np.abs(draft - target).sum() / 2 > 0.05
-
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mistral, window", "falcon"])
 def test_greedy_texts_are_those_of_transformers_generate(name):
