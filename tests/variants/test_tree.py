@@ -47,18 +47,6 @@ def test_on_a_tree_of_one_path_the_test_is_that_of_a_chain(pair, of_tree, of_cha
         assert chain == tree
 
 
-@pytest.mark.parametrize("siblings", ["independent", "distinct"])
-@pytest.mark.parametrize("seed", range(10))
-def test_multi_step_sampling_accepts_more_than_sample_and_match(seed, siblings):
-    """Miao et al. (2023): sample and match draws from the target and looks for that child."""
-    draft, target = (toy(4, seed + more, zeros=0) for more in (0, 50))
-    p_target = target([0])[0]
-    accepted = mean_tokens(tree_step(draft, target, (2,), siblings)) - 1
-    matched = expectation(partial(draw_siblings, draft([0])[0], 2, siblings),
-                          lambda drawn: p_target[sorted({token for token, _ in drawn})].sum())
-    assert accepted >= matched - ROUNDING
-
-
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(1, 12))
 def test_the_best_ids_are_those_of_a_stable_sort(row, n):
     assert best_ids(np.array(row), n) == np.argsort(-np.array(row), kind="stable")[:n].tolist()
