@@ -34,7 +34,7 @@ def rms_norm(x, g, eps):  # [.., n] -> [.., n]
     return x / np.sqrt(mean_square + eps) * g
 
 
-def ffn(x, c_fc, c_proj):  # [n_new, n_embd] -> [n_new, n_embd]
+def swiglu(x, c_fc, c_proj):  # [n_new, n_embd] -> [n_new, n_embd]
     """Apply the feed-forward network; c_fc returns the gate and what the gate multiplies."""
     x = linear(x, **c_fc)
     n = x.shape[-1] // 2
@@ -70,7 +70,8 @@ def rotate(x, rotations):  # [n_new, n, d_head], [n_new, d_head / 2]
     pairs *= rotations[:, None]
 
 
-def mha(x, c_attn, c_proj, n_head, rotations, attend, q_norm=None, k_norm=None, turns=True):
+def grouped_attention(x, c_attn, c_proj, n_head, rotations, attend, q_norm=None, k_norm=None,
+                      turns=True):
     """Apply attention in which n_head / n_kv heads of queries share one of keys and values."""
     n_new, d_head = len(x), 2 * rotations.shape[-1]
     qkv = linear(x, **c_attn).reshape(n_new, -1, d_head)  # [n_new, n_head + 2 n_kv, d_head]
@@ -89,8 +90,8 @@ def mha(x, c_attn, c_proj, n_head, rotations, attend, q_norm=None, k_norm=None, 
 
 def transformer_block(x, ln_1, attn, ln_2, mlp, **context):  # x -> [n_new, n_embd]
     """Add the output of attention to its input; then do the same with the feed-forward part."""
-    x = x + mha(rms_norm(x, **ln_1), **attn, **context)
-    return x + ffn(rms_norm(x, **ln_2), **mlp)
+    x = x + grouped_attention(rms_norm(x, **ln_1), **attn, **context)
+    return x + swiglu(rms_norm(x, **ln_2), **mlp)
 
 
 class Llama(CachedModel):

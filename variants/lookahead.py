@@ -153,8 +153,7 @@ def build(models: Models,
     target = with_tree_sampling(models.target, **models.sampling)
     lookahead = Lookahead(columns, ngram, pool, models.target.n_vocab)
     make_guesses = partial(guess_ngrams, lookahead=lookahead)
-    # The tree has fewer levels than this: the path of the last column has columns - 1 levels of
-    # the trunk and ngram - 2 below them, and a run has ngram - 1 levels.
+    # More than it has: columns - 1 of the trunk and ngram - 2 below them, or ngram - 1 of a run
     most_levels = columns + ngram
 
     def step(x, n_left, rng):

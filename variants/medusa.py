@@ -38,9 +38,8 @@ from variants.tree import verify_tree
 def load_heads(weight, params):
     """Return the target's own heads as a callable [n_embd] -> [n_heads, n_vocab].
 
-    Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]). This is Sec. 3.1.1 with W_2 = wte
-    a[k].T (the paper's vectors are columns, ours are rows), so a head needs no separate
-    unembedding.
+    Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k].T
+    (the paper's vectors are columns, ours are rows), without a separate unembedding.
     """
     n_embd = params["wte"].shape[1]
     # Read without a shape, because only the file has the number of heads.

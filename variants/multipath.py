@@ -89,8 +89,7 @@ def best_row(p_draft, order, mass, below, n_paths):
     """
     p_sorted = p_draft[order]  # the worst token first
     p_worse = np.cumsum(p_sorted) - p_sorted  # p_worse[i]: the sum over the tokens before i
-    # A path is below the longer prefix if it is below the prefix, or if it has the prefix and
-    # then a worse token.
+    # Below the longer prefix are the paths below the prefix, and those with a worse token.
     below_sorted = below + mass * p_worse
     above_sorted = below_sorted + mass * p_sorted
     with_token = p_sorted * difference_of_powers(above_sorted, below_sorted, n_paths)

@@ -113,11 +113,7 @@ class Models(NamedTuple):
 
 
 def needing(*needs):
-    """Return the function `needs` of an entry: these needs, and costs if a flag is auto.
-
-    >>> sorted(needing("draft")({"K": "auto"}))
-    ['costs', 'draft']
-    """
+    """Return the function `needs` of an entry: these needs, and costs if a flag is auto."""
     def needs_with(settings):
         return {*needs, "costs"} if "auto" in settings.values() else {*needs}
 

@@ -104,11 +104,7 @@ def net_tokens(first, alpha, prices):  # [..] -> [..]
     """Return what m >= 1 more guesses are worth for the best m: tokens minus prices.
 
     `first` is s a, the probability that the next guess becomes text, as a number or for each
-    bucket. prices[0] is the price of the next guess, prices[1] of the guess after it, and so
-    on.
-
-    >>> net_tokens(np.array([0.5, 0.1]), alpha=0.5, prices=np.array([0.125, 0.125]))
-    array([ 0.5  , -0.025])
+    bucket. prices[0] is the price of the next guess, prices[1] of the guess after it, ..
     """
     # Guess i of the further guesses, counted from 0, becomes text with probability first
     # alpha^i.

@@ -60,13 +60,10 @@ class OneByOne(Around):
     models: WeakKeyDictionary = field(default_factory=WeakKeyDictionary)
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
-        return [self.model_of(text)(ids, n_last) for text, ids, n_last in calls]
-
-    def model_of(self, text):
-        """Return the model that reads this text."""
-        if text not in self.models:
-            self.models[text] = self.model.fresh()
-        return self.models[text]
+        for text, _, _ in calls:
+            if text not in self.models:
+                self.models[text] = self.model.fresh()
+        return [self.models[text](ids, n_last) for text, ids, n_last in calls]
 
 
 def batch_model(model, turn=0):
@@ -90,10 +87,8 @@ def run_pass(waiting):
     """
     requested = [model for model, _, _ in waiting.values()]
     next_model = min(requested, key=attrgetter("turn"))
-    calls = []
-    for text, (model, ids, n_last) in waiting.items():
-        if model is next_model:
-            calls.append((text, ids, n_last))
+    calls = [(text, ids, n_last) for text, (model, ids, n_last) in waiting.items()
+             if model is next_model]
     all_rows = next_model.model(calls)
     return [(text, [rows]) for (text, _, _), rows in zip(calls, all_rows)]
 
@@ -128,8 +123,7 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
         if not resumable:
             resumable = run_pass(waiting)
         for text, arguments in resumable:
-            # The text runs until it requests rows or ends. In the first case its request is
-            # returned, in the second case the value of `write`.
+            # The text runs until it requests rows, or ends and returns the value of `write`.
             returned = text.switch(*arguments)
             if text.dead:
                 waiting.pop(text, None)

@@ -90,8 +90,7 @@ class ChatTokens:
         """Set what is found by a symbol or by bytes, from `symbols` and `token_bytes`."""
         self.special = {symbol for token, symbol in self.symbols.items()
                         if not self.token_bytes[token]}
-        # {bytes: token}. A later entry replaces an earlier one with the same bytes, so the
-        # order is reversed: the first of several such tokens remains.
+        # {bytes: token}. Reversed, because the last entry of the same bytes remains.
         self.tokens = {data: token for token, data in reversed(self.token_bytes.items())}
 
     def encode(self, text):
@@ -113,7 +112,7 @@ class ChatTokens:
 
         This is also how a chat is encoded, because its template writes <s> itself.
         """
-        # A part of a character is not UTF-8, so it becomes the character U+FFFD.
+        # A part of a character becomes the character U+FFFD.
         text = data.decode("utf-8", "replace")
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 

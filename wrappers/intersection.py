@@ -65,8 +65,7 @@ class CommonTokens:
         self.n_vocab = max(ours) + 1  # ids may have holes
         self.n_draft_vocab = len(theirs)
         self.encode_bytes = draft_encoder.encode_bytes
-        # A text may have no bytes: special tokens only, which the draft does not see. The draft
-        # must read something, and whatever it reads, its row is a distribution to guess from.
+        # What the draft reads of a text without bytes: any row is a distribution to guess from.
         self.start = draft_encoder.end_of_text
         if self.start is None:
             self.start = int(self.draft_ids[0])
@@ -93,8 +92,8 @@ class CommonTokens:
             if token not in self.pieces:
                 raise ValueError(f"need ids in 0 .. n_vocab - 1 = {self.n_vocab - 1}, got "
                                  f"{token!r:.80}")
-        # The bytes of neighbouring tokens are joined and encoded together, because a token of
-        # the draft may span several of ours. A special token of the draft separates such runs.
+        # The bytes of neighbouring tokens are encoded together, because a token of the draft
+        # may span several of ours. A special token of the draft separates such runs.
         text = []
         pieces = (self.pieces[token] for token in ids)
         for is_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
@@ -126,8 +125,7 @@ class TokenLevelIntersection:
 
     def __call__(self, ids, n_last=1):  # -> [n_last, n_vocab]
         """Return finite logits over the target's ids; `ids` may be a text with a tree."""
-        # A text with a tree has a row for itself and one for each node; a text has one per
-        # token.
+        # A text with a tree has a row for itself and one per node; a text has one per token.
         n_rows = 1 + len(ids.tree) if isinstance(ids, Branches) else len(ids)
         if not 1 <= n_last <= n_rows:
             raise ValueError(f"need 1 <= n_last <= {n_rows} rows, got n_last = {n_last}")
@@ -139,11 +137,9 @@ class TokenLevelIntersection:
         return logits
 
     def read(self, ids):
-        """Return the draft's ids of a text, without the start of a text that is too long.
-
-        Subtle: the number of dropped tokens is a multiple of half a context. So it is the same
-        for many calls in a row, and the draft's cache can be reused between them.
-        """
+        """Return the draft's ids of a text, without the start of a text that is too long."""
+        # Subtle: a multiple of half a context is dropped, so it is the same for many calls in a
+        # row, between which the draft's cache can be reused.
         text = self.common.draft_text(ids)
         half = max(1, self.draft.n_ctx // 2)
         n_over = max(0, len(text) - self.draft.n_ctx)

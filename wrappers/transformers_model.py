@@ -71,7 +71,7 @@ class TransformersModel:
         import_torch(model_or_folder)
         self.model = model_ready_to_run(model_or_folder, device, dtype)
         self.library = pytorch_name()
-        # If a model also reads images, the sizes of its text model are in a part of its config.
+        # A model that also reads images has its text model's sizes in a part of its config.
         config = self.model.config.get_text_config(decoder=True)
         self.n_ctx = context_length(config)
         self.n_vocab = config.vocab_size  # cut_vocabulary may make it smaller
@@ -148,8 +148,7 @@ class TransformersModel:
             batch = torch.tensor([tokens], device=self.model.device)
             output = self.model(batch, use_cache=self.has_cache, **settings)
             logits = output.logits[0, -n_last:, : self.n_vocab]
-            # NumPy has no bfloat16.
-            if logits.dtype.itemsize < 4:
+            if logits.dtype.itemsize < 4:  # NumPy has no bfloat16
                 logits = logits.float()
             return logits.cpu().numpy()
 
@@ -300,7 +299,7 @@ def pytorch_name():
 def transformers_errors(action):
     """Raise what transformers raises as a ValueError of one line; it was to do `action`."""
     try:
-        # Packages print while they load, and their messages must not mix with results.
+        # Packages print while they load.
         with contextlib.redirect_stdout(sys.stderr):
             yield
     except ImportError as error:
@@ -336,11 +335,10 @@ def read_config(name):
     settings = read_json(path) if path.is_file() else {}
     # transformers would check this too, but its message advises to allow the folder's code.
     model_type = settings.get("model_type")
-    is_known = isinstance(model_type, str) and model_type in CONFIG_MAPPING
-    if not is_known and "auto_map" in settings:
-        raise ValueError(f"{name} (model_type {model_type}) has Python code for its "
-                         "model, but code in a model folder is never run")
-    if not is_known:
+    if not (isinstance(model_type, str) and model_type in CONFIG_MAPPING):
+        if "auto_map" in settings:
+            raise ValueError(f"{name} (model_type {model_type}) has Python code for its "
+                             "model, but code in a model folder is never run")
         raise ValueError(f"transformers does not know the model_type {model_type!r:.80} in "
                          f"{path}: it may need a newer version")
     with transformers_errors(f"read {path}"):

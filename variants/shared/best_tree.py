@@ -122,8 +122,7 @@ def reached_nodes(tree, ids):
 def auto_tree(step_of, costs):
     """Return the step of one text, which chooses a tree for every round, as --K auto chooses K.
 
-    `step_of(shape)` is the step with one shape. The acceptance of a rank without guesses
-    approaches START_ACCEPTANCES, so the rank is retried.
+    `step_of(shape)` is the step with one shape.
     """
     n_ranks = len(START_ACCEPTANCES)
     counts = Acceptance(accepted=np.zeros(n_ranks), tested=np.zeros(n_ranks))
@@ -135,7 +134,8 @@ def auto_tree(step_of, costs):
         return shape
 
     def step(x, n_left, rng):
-        # START_ACCEPTANCES count as one more reached node.
+        # START_ACCEPTANCES count as one more reached node, so a rank without guesses is tried
+        # again.
         acceptances = (counts.accepted + START_ACCEPTANCES) / (counts.tested + 1)
         # best_shape needs acceptances that do not grow from rank to rank.
         acceptances = np.minimum.accumulate(acceptances)

@@ -187,8 +187,7 @@ def load_head(models):
     stored = open_heads(models)
 
     def weight(name, *shape):
-        # In memory each output's weights lie side by side, as lib/backend/products.py needs
-        # them.
+        # Each output's weights lie side by side, as lib/backend/products.py needs them.
         array = stored(f"eagle/{name}", *shape)
         return np.asarray(array, order="F", like=array)
 
