@@ -34,7 +34,7 @@ def rms_norm(x, g, eps):  # [.., n] -> [.., n]
     return x / np.sqrt(mean_square + eps) * g
 
 
-def ffn(x, c_fc, c_proj):  # [n_new, n_embd] -> [n_new, n_embd]
+def swiglu(x, c_fc, c_proj):  # [n_new, n_embd] -> [n_new, n_embd]
     """Apply the feed-forward network; c_fc returns the gate and what the gate multiplies."""
     x = linear(x, **c_fc)
     n = x.shape[-1] // 2
@@ -42,23 +42,24 @@ def ffn(x, c_fc, c_proj):  # [n_new, n_embd] -> [n_new, n_embd]
 
 
 def frequencies(d_head, theta, scaling=None, divisors=1):  # -> [d_head / 2]
-    """Return the angle by which one position turns each pair: theta ** (-2 j / d_head).
+    """Return the angle by which one position turns pair j: theta ** (-2 j / d_head).
 
-    The angles are divided by `divisors`, an array of some GGUF files.
+    Some GGUF files have `divisors`, one for each angle.
     """
     w = theta ** (-np.arange(0, d_head, 2) / d_head) / divisors
     if scaling is None:
         return w
-    # Llama 3.1 reads longer texts than in the first part of its training: a pair that turns few
-    # times in a text of the original length turns slower by `factor`, a fast pair as before.
+    # Llama 3.1 reads longer texts than in the first part of its training. A pair that turns
+    # fewer than `low` times in a text of the original length turns slower, by `factor`; a pair
+    # that turns more than `high` times turns as before.
     n_turns = scaling["original_max_position_embeddings"] * w / (2 * math.pi)
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    share = np.clip((n_turns - low) / (high - low), 0, 1)  # 1 for fast pairs, 0 for slow ones
+    share = np.clip((n_turns - low) / (high - low), 0, 1)  # of the old angle, from low to high
     return w * (share + (1 - share) / scaling["factor"])
 
 
 def rotations_of(positions, w, dtype):  # [n_new], [d_head / 2] -> [n_new, d_head / 2]
-    """Return how each position turns each pair. `w` are the frequencies."""
+    """Return the rotations of these positions; `w` are the `frequencies`."""
     angles = positions[:, None] * w
     return np.exp(1j * angles).astype(np.result_type(dtype, np.complex64))
 
@@ -69,35 +70,28 @@ def rotate(x, rotations):  # [n_new, n, d_head], [n_new, d_head / 2]
     pairs *= rotations[:, None]
 
 
-def mha(x, c_attn, c_proj, n_head, rotations, attend, q_norm=None, k_norm=None, turns=True):
+def grouped_attention(x, c_attn, c_proj, n_head, rotations, attend, q_norm=None, k_norm=None,
+                      turns=True):
     """Apply attention in which n_head / n_kv heads of queries share one of keys and values."""
     n_new, d_head = len(x), 2 * rotations.shape[-1]
     qkv = linear(x, **c_attn).reshape(n_new, -1, d_head)  # [n_new, n_head + 2 n_kv, d_head]
     n_kv = (qkv.shape[1] - n_head) // 2
-    q, k = qkv[:, :n_head], qkv[:, n_head:-n_kv]  # views, as all slices
+    # Views: what changes q and k changes qkv, and the other way round.
+    q, k, v = qkv[:, :n_head], qkv[:, n_head:-n_kv], qkv[:, -n_kv:]
     if q_norm:  # Qwen3
         q[:] = rms_norm(q, **q_norm)
         k[:] = rms_norm(k, **k_norm)
     if turns:  # all blocks, but for some of SmolLM3
-        rotate(qkv[:, :-n_kv], rotations)  # q and k are views of it, so they turn
-    q, k, v = q.swapaxes(0, 1), k.swapaxes(0, 1), qkv[:, -n_kv:].swapaxes(0, 1)
-    x = attend(q, k, v).swapaxes(0, 1).reshape(n_new, -1)  # the heads side by side
+        rotate(qkv[:, :-n_kv], rotations)  # q and k at once
+    x = attend(q.swapaxes(0, 1), k.swapaxes(0, 1), v.swapaxes(0, 1))  # [n_head, n_new, d_head]
+    x = x.swapaxes(0, 1).reshape(n_new, -1)  # the heads side by side
     return linear(x, **c_proj)
 
 
 def transformer_block(x, ln_1, attn, ln_2, mlp, **context):  # x -> [n_new, n_embd]
     """Add the output of attention to its input; then do the same with the feed-forward part."""
-    x = x + mha(rms_norm(x, **ln_1), **attn, **context)
-    return x + ffn(rms_norm(x, **ln_2), **mlp)
-
-
-def forward(ids, positions, attends, params, n_head, w):  # [n_new] -> [n_new, n_embd]
-    """Return the last hidden states of the new tokens, after ln_f. `w` are the frequencies."""
-    x = params["wte"][ids]
-    rotations = rotations_of(positions, w, x.dtype)
-    for block, attend in zip(params["blocks"], attends):
-        x = transformer_block(x, **block, n_head=n_head, rotations=rotations, attend=attend)
-    return rms_norm(x, **params["ln_f"])
+    x = x + grouped_attention(rms_norm(x, **ln_1), **attn, **context)
+    return x + swiglu(rms_norm(x, **ln_2), **mlp)
 
 
 class Llama(CachedModel):
@@ -113,6 +107,10 @@ class Llama(CachedModel):
         self.frequencies = np.asarray(frequencies(**rope), like=self.cache)
 
     def forward(self, tokens, positions, attends):  # [n_new] -> [n_new, n_embd]
-        """Return the last hidden states of the new tokens."""
-        return forward(tokens, positions, attends, self.params, self.n_head,
-                       self.frequencies)
+        """Return the last hidden states of the new tokens, after ln_f."""
+        x = self.params["wte"][tokens]
+        rotations = rotations_of(positions, self.frequencies, x.dtype)
+        for block, attend in zip(self.params["blocks"], attends):
+            x = transformer_block(x, **block, n_head=self.n_head, rotations=rotations,
+                                  attend=attend)
+        return rms_norm(x, **self.params["ln_f"])

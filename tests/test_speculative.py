@@ -37,7 +37,6 @@ from tests.distributions import (
     round_law,
     surprise,
 )
-from tests.small import lively_params
 from tests.toys import PAIRS, context_free, counted, mapped, remembered, toy
 
 DRAFT, TARGET = PAIRS["dense"]
@@ -111,15 +110,6 @@ def test_different_sampling_settings_of_both_keep_the_warped_targets_distributio
         return with_sampling(mapped(toy(4, seed), lambda row: 4 * row - 40), **sampling)
 
     assert_lossless(warped(31, of_draft), warped(32, of_target), 3, 2)
-
-
-def test_a_K_that_depends_on_the_past_keeps_the_distribution():
-    def step(x, n_left, rng):
-        K = 1 + (sum(x) + len(x)) % 3
-        return draft_and_verify(DRAFT, TARGET, K)(x, n_left, rng)
-
-    got = law(lambda rng: complete([0], step, 4, rng))
-    assert_same_law(got, text_law([0], TARGET, 4))
 
 
 ON_FRACTIONS = toy(4, 23, exact=True), toy(4, 24, exact=True)
@@ -209,16 +199,6 @@ def test_a_prompt_or_stop_that_can_be_read_once_only_is_not_lost(sampling):
     assert sampling([0, 1], N=6, rng=rng(), stop={stop}) == cut
     assert sampling([0, 1], N=6, rng=rng(), stop=iter([stop])) == cut
     assert sampling(np.array([0, 1]), N=np.int64(6), rng=rng(), stop=np.array([stop])) == cut
-
-
-def test_rows_of_a_round_are_fresh_calls_on_their_prefixes():
-    x = [0]
-    for result in generate(x, draft_and_verify(DRAFT, TARGET, 3), 12, np.random.default_rng(0)):
-        for t, row in enumerate(result.p_draft):
-            assert (row == DRAFT(x + result.guesses[:t], 1)[-1]).all()
-        for t, row in enumerate(result.p_target):
-            assert (row == TARGET(x + result.guesses[:t], 1)[-1]).all()
-        x = x + result.ids
 
 
 def test_tokens_per_round_follow_from_the_acceptance_rate():
@@ -414,30 +394,11 @@ def test_real_draws_of_three_tokens_have_the_targets_joint_distribution(monkeypa
 
 # ---- GPT-2
 
-def test_models_with_a_cache_have_the_distribution_of_models_without_one():
-    """The enumeration calls the models with many rewinds."""
-    hparams = dict(n_vocab=3, n_ctx=8, n_embd=4, n_head=2, n_layer=2)
-    params = [lively_params(hparams, seed, scale=1) for seed in (1, 2)]
-    draft, target = (with_sampling(remembered(GPT2(p, 2))) for p in params)
-    fresh = with_sampling(lambda ids, n_last: GPT2(params[1], 2)(ids, n_last))
-    got = law(lambda rng: speculative_sampling([0], draft, target, 4, 2, rng))
-    assert_same_law(got, text_law([0], fresh, 4))
-
-
-PROMPTS = ["Once upon a time there was a", "It was dark. The girl"]
-
-
-@pytest.fixture(scope="module")
-def pair():
-    """Return draft and target as functions that give logits, in float64."""
-    return [remembered(GPT2(*bundled.weights(size))) for size in ("tales-small", "tales-large")]
-
-
-@pytest.mark.parametrize("prompt, sampling", [*zip(PROMPTS, [
-    dict(top_k=3), dict(top_k=4, top_p=0.8, temperature=0.7, repetition_penalty=1.3)])])
-def test_the_bundled_pairs_next_three_tokens_have_the_targets_joint_distribution(
-        pair, prompt, sampling):
-    x = bundled.encoder().encode(prompt)
+def test_the_bundled_pairs_next_three_tokens_have_the_targets_joint_distribution():
+    """In float64, with caches that go back many times."""
+    sampling = dict(top_k=4, top_p=0.8, temperature=0.7, repetition_penalty=1.3)
+    x = bundled.encoder().encode("It was dark. The girl")
+    pair = (GPT2(*bundled.weights(size)) for size in ("tales-small", "tales-large"))
     draft, target = (remembered(with_sampling(model, **sampling)) for model in pair)
     got = law(lambda rng: speculative_sampling(x, draft, target, 3, 2, rng))
     assert_same_law(got, text_law(x, target, 3))

@@ -63,8 +63,7 @@ def block_verify(guesses, p_draft, p_target, rng):
     check_rows(guesses, p_draft, p_target)
     share = shares(guesses, p_draft, p_target)
     k = len(guesses)
-    # n goes down from k, so the first test that succeeds is the test of the largest t.
-    n = k
+    n = k  # goes down, so the first test that succeeds is that of the largest t
     while n > 0 and not accept(p_accept(n, share[n], p_draft, p_target), rng):
         n -= 1
     if n == k:  # all guesses are accepted: the bonus token

@@ -15,8 +15,8 @@ of at least 1 the rule never defers, and the text is the draft's. With a price b
 defers whenever the rows differ, and the text is the target's. At price 0 the more confident
 model decides.
 
-Subtle: the bonus token too is drawn from pi, so after K draft passes the draft reads all
-guesses in one more pass. With the target's row instead, every bonus token would be biased.
+Subtle: the bonus token too is drawn from pi, not from the target's row. So after K draft passes
+the draft reads all guesses in one more pass.
 """
 
 from typing import Annotated
@@ -37,8 +37,8 @@ def cascade(p_draft, p_target, price):  # 2 x [n, n_vocab] -> [n, n_vocab]
     """
     distance = np.maximum(p_target - p_draft, 0).sum(axis=-1)  # TV
     lead = p_target.max(axis=-1) - p_draft.max(axis=-1)
-    # The lead is at most TV, also after rounding: one term of TV's sum is p_target - p_draft of
-    # the target's best token, and this term is at least the lead. So a price of 1 never defers.
+    # A price of 1 never defers, also after rounding: the lead is at most p_target - p_draft of
+    # the target's best token, which is one term of TV's sum.
     defers = lead > price * distance  # [n] of bool
     return np.where(defers[:, None], p_target, p_draft)
 

@@ -11,9 +11,9 @@ the text equals the text of plain decoding, token for token, at every temperatur
                vocabulary is irrelevant
 
 Subtle: a number belongs to its position. The next round reuses the numbers of positions that
-this round did not reach; new numbers would give a different text. And no number may be replaced
-after its use. If a guess is dropped because of its value and its position is drawn with a new
-number, the numbers are selected by their outcome, which biases the text.
+this round did not reach; new numbers would give a different text. A guess that is dropped
+because of its value, and drawn with a new number, would bias the text: its numbers would be
+selected by their outcome.
 """
 
 from functools import lru_cache, partial
@@ -38,10 +38,7 @@ def exponentials(u, n):  # -> [n]
 
 
 def race_sample(probs, rng):
-    """Draw the first runner to arrive, by one uniform number as in `sample`.
-
-    `probs` are the runners' speeds.
-    """
+    """Draw the first runner to arrive, by one uniform number; `probs` are their speeds."""
     probs = np.asarray(probs)
     if not 0 < probs.sum() < np.inf:
         raise ValueError(f"need probabilities with a finite sum > 0, got sum {probs.sum()}")
@@ -53,10 +50,7 @@ SAMPLERS = {"race": race_sample, "inverse": sample}
 
 
 class Replay:
-    """A generator of the numbers in `drawn` and, after them, of new numbers from `rng`.
-
-    The new numbers are appended to `drawn`.
-    """
+    """A generator of the numbers in `drawn`, then of new ones from `rng`, which it appends."""
 
     def __init__(self, drawn, rng):
         self.drawn = drawn
@@ -77,8 +71,7 @@ def coupled(target, K, make_guesses, draw=sample):
 
     def step(x, n_left, rng):
         def replayed_match(guesses, p_draft, p_target, used_replay):
-            # The test draws again with the numbers of the guesses, so it needs a Replay from
-            # the start of `drawn`. `used_replay` has already returned these numbers.
+            # The test draws again with the numbers that `used_replay` returned to the guesses.
             return match_verify(guesses, p_draft, p_target, Replay(drawn, rng), draw)
 
         result = speculative_step(x, n_left, Replay(drawn, rng), target, K, make_guesses,

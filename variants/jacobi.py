@@ -33,10 +33,7 @@ from variants.registry import GUESSES, Decoder, Models, needing
 
 
 def guess_block(x, k, rng, block, n_vocab):
-    """Return the k guesses of a block, and one-hot rows.
-
-    A block of fewer than k tokens is continued by repeating its last token, or the text's last
-    token if the block is empty.
+    """Return the k guesses of a block, and one-hot rows; a short block repeats its last token.
     """
     last = block[-1] if block else x[-1]
     guesses = (block + [last] * k)[:k]
@@ -52,8 +49,7 @@ def build(models: Models, K: GUESSES = 4) -> Step:
         nonlocal next_block
         guess = partial(guess_block, block=next_block, n_vocab=models.target.n_vocab)
         result = speculative_step(x, n_left, rng, target, K, guess, models.test)
-        # The first len(ids) rows are for positions that are text now. The best tokens of the
-        # rows after them are the end of F(y).
+        # The rows after those of positions that are text now give the end of F(y).
         later_rows = result.p_target[len(result.ids) :]
         next_block = later_rows.argmax(axis=-1).tolist()
         return result

@@ -39,10 +39,7 @@ def shared(p_draft, p_target, rho):  # -> [n_vocab]
 
 
 def find_rho(p_draft, p_target, m):
-    """Return the smallest rho in [1, m] that is large enough, by bisection.
-
-    rho = m is always large enough, because m guesses are tested at most.
-    """
+    """Return the smallest rho in [1, m] that is large enough, by bisection."""
     def large_enough(rho):
         beta = shared(p_draft, p_target, rho).sum()
         # 1e-15: if the rows are equal, both sides are 1 up to rounding.
@@ -51,7 +48,7 @@ def find_rho(p_draft, p_target, m):
     if large_enough(1.0):
         return 1.0
     low = 1.0  # not large enough
-    high = float(m)  # large enough
+    high = float(m)  # always large enough, because at most m guesses are tested
     for _ in range(30):  # halves the distance of low and high
         middle = (low + high) / 2
         if large_enough(middle):
@@ -65,7 +62,7 @@ def left_over(p_draft, p_target, rho, m):  # -> [n_vocab]
     """Return the distribution of the token that follows if none of the m guesses passes."""
     once = shared(p_draft, p_target, rho)
     beta = once.sum()
-    # This sum is (1 - (1 - beta)^m) / beta, without a division by 0 if beta is 0.
+    # (1 - (1 - beta)^m) / beta, without a division by 0
     mean_tested = sum((1 - beta) ** i for i in range(m))
     accepted = once * mean_tested  # for each token the probability that it is accepted
     return residual(p_target, accepted)

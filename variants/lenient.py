@@ -51,8 +51,7 @@ def build(models: Models,
         raise ValueError(f"need 0 < lenience <= 1, got {lenience}")
     draft = models.draft_rows
     if lenience == 1:
-        # The ratio test: the greedy test would accept every guess that ties with the best
-        # token.
+        # The greedy test would accept every guess that ties with the best token.
         return draft_and_verify(draft, models.target_rows, K)
     test = lenient_greedy_verify if models.is_greedy else lenient_verify
     return draft_and_verify(draft, models.warm.target_rows, K,

@@ -37,10 +37,11 @@ with x[-1]:
 Subtle: the nodes of the window are not proposals, so they get rows but no test. The tokens of
 these nodes change no distribution, so they may be any tokens.
 
-The window moves as far as the text and is filled up at once. (The authors' code by default
-moves it by one position, and fills it level by level in the first rounds.)
+The window moves as far as the text and is filled up at once. By default the authors' code moves
+it by one position, and fills it level by level in the first rounds.
 """
 
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle, islice
 from typing import Annotated
@@ -91,28 +92,27 @@ def add_to_pool(pool, tokens, size):
 
 
 def make_tree(runs, paths, k, n_vocab):
-    """Return a tree of at most k levels, and the last node of each path.
+    """Return a tree of at most k levels, and the last node of each path that fits.
 
-    The runs of the pool are proposals, the latest first. The paths of the columns are not.
-    Paths of more than k levels are left out: the last paths, because each path is longer than
-    the path before it.
+    The runs of the pool are proposals, the latest first. The paths of the columns are not. The
+    last paths, which are the longest, may not fit.
     """
     tree = tree_of_paths([run[:k] for run in reversed(runs)], n_vocab)
     ends = [tree.add_path(path) for path in paths if len(path) <= k]
     return tree, ends
 
 
+@dataclass
 class Lookahead:
     """Hold the window and the pool of one text between its rounds."""
 
-    def __init__(self, n_columns, ngram, pool_size, n_vocab):
-        self.n_columns = n_columns
-        self.ngram = ngram
-        self.pool_size = pool_size
-        self.n_vocab = n_vocab
-        self.window: list[list] = []  # columns
-        self.ends: list[int] = []  # the node at the end of each column's path, in this round
-        self.pool: dict[int, list] = {}  # first token -> its latest runs, as in `add_to_pool`
+    n_columns: int
+    ngram: int
+    pool_size: int
+    n_vocab: int
+    window: list = field(default_factory=list)  # columns
+    ends: list = field(default_factory=list)  # the node at the end of each column's path
+    pool: dict = field(default_factory=dict)  # first token -> its latest runs
 
     def next_tree(self, x, k):
         """Return the n-grams of the pool that begin with x[-1], in one tree with the window."""
@@ -126,9 +126,8 @@ class Lookahead:
         for column, end in zip(self.window, self.ends):
             column.append(int(row_after(result.p_target, end).argmax()))  # (a)
             add_to_pool(self.pool, column, self.pool_size)  # (b)
-        # Column i without its first token begins i + 1 positions after the old x[-1]. The new
-        # x[-1] is len(ids) positions after the old one. So column len(ids) - 1 becomes column
-        # 0.
+        # Column i without its first token begins i + 1 positions after the old x[-1], and the
+        # new x[-1] is len(ids) positions after it.
         first = len(result.ids) - 1
         # A column whose path was left out of the tree has no new token, and is dropped.
         n_continued = len(self.ends)
@@ -154,8 +153,7 @@ def build(models: Models,
     target = with_tree_sampling(models.target, **models.sampling)
     lookahead = Lookahead(columns, ngram, pool, models.target.n_vocab)
     make_guesses = partial(guess_ngrams, lookahead=lookahead)
-    # The tree has fewer levels than this: the path of the last column has columns - 1 levels of
-    # the trunk and ngram - 2 below them, and a run has ngram - 1 levels.
+    # More than it has: columns - 1 of the trunk and ngram - 2 below them, or ngram - 1 of a run
     most_levels = columns + ngram
 
     def step(x, n_left, rng):

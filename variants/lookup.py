@@ -36,17 +36,12 @@ def find_source(x, max_ngram):
 
 
 def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
-    """Return k copied guesses, or none if the last token is new, and one-hot rows.
-
-    >>> lookup_guess([0, 1, 2, 0], 4, None, n_vocab=3)[0]
-    [1, 2, 0, 1]
-    """
+    """Return k copied guesses, or none if the last token is new, and one-hot rows."""
     ids = list(x)
     source = find_source(x, max_ngram)
     if source is not None:  # otherwise there are no guesses, and the round is plain decoding
         for i in range(k):
-            # If source + i is beyond the end of x, a guess is copied, as in LZ77.
-            ids.append(ids[source + i])
+            ids.append(ids[source + i])  # beyond the end of x a guess is copied, as in LZ77
     guesses = ids[len(x) :]
     return guesses, one_hot_rows(guesses, n_vocab)
 

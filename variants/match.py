@@ -9,12 +9,11 @@ valid too.
     drawn    draw the guess from the draft. It is accepted if two draws agree, with probability
              sum(p_target * p_draft)
 
-Every token of the text is the target's own draw, so the text is exact for any guesses. The
-guesses only decide how many tokens a pass yields. The ratio test accepts a drawn guess with
-probability sum(min(p_target, p_draft)), which is at least as often. The best guess can be
-accepted more often: p_target = (.9, .1, 0) and p_draft = (.4, .3, .3) give .9 instead of .5. If
-the models prefer different tokens, it can be accepted less often: (.6, .4, 0) and (.1, .9, 0)
-give .4 instead of .5.
+Every token of the text is the target's own draw, so the text is exact for any guesses, which
+only decide how many tokens a pass yields. The ratio test accepts a drawn guess with probability
+sum(min(p_target, p_draft)), which is at least as often. The best guess can be accepted more
+often, as with p_target = (.9, .1, 0) and p_draft = (.4, .3, .3), which give .9 instead of .5,
+or less often, as with (.6, .4, 0) and (.1, .9, 0), which give .4 instead of .5.
 """
 
 from typing import Annotated
@@ -34,8 +33,7 @@ def match_verify(guesses, p_draft, p_target, rng, draw=sample):
     [[0, 2, 1], [0, 2], [0]]
     """
     ids = []
-    # The bonus token has no guess, so None takes the guess's place. Every token differs from
-    # None, so the loop returns at the last row at the latest.
+    # The bonus token has no guess. Every token differs from None, so the loop ends there.
     for row, token in zip(p_target, [*guesses, None]):
         ids.append(draw(row, rng))
         if ids[-1] != token:
@@ -47,10 +45,10 @@ def build(models: Models,
           guesses: Annotated[str, Flag(str, "best: the draft's most probable tokens; drawn: "
               "tokens drawn from the draft", ("best", "drawn"))] = "best") -> Step:
     """Return the step, with the draft at temperature 0 if it guesses its best tokens."""
-    models_of_draft = models
+    target = models.target_rows
     if guesses == "best":  # at temperature 0 the drawn token is the best token
-        models_of_draft = models._replace(sampling={**models.sampling, "temperature": 0.0})
-    return draft_and_verify(models_of_draft.draft_rows, models.target_rows, K, match_verify)
+        models = models._replace(sampling={**models.sampling, "temperature": 0.0})
+    return draft_and_verify(models.draft_rows, target, K, match_verify)
 
 
 DECODER = Decoder(

@@ -38,9 +38,8 @@ from variants.tree import verify_tree
 def load_heads(weight, params):
     """Return the target's own heads as a callable [n_embd] -> [n_heads, n_vocab].
 
-    Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]). This is Sec. 3.1.1 with W_2 = wte
-    a[k].T (the paper's vectors are columns, ours are rows), so a head needs no separate
-    unembedding.
+    Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k].T
+    (the paper's vectors are columns, ours are rows), without a separate unembedding.
     """
     n_embd = params["wte"].shape[1]
     # Read without a shape, because only the file has the number of heads.
@@ -51,11 +50,9 @@ def load_heads(weight, params):
 
     def heads(h):
         z = h @ w + b  # [n_heads, n_embd]
-        # SiLU is z times the sigmoid of z. The sigmoid is (1 + tanh(z / 2)) / 2, which does not
-        # overflow.
+        # SiLU is z times the sigmoid of z, here (1 + tanh(z / 2)) / 2, which never overflows.
         x = h + z * (1 + np.tanh(z / 2)) / 2
-        # Each head's row is multiplied by the head's own matrix: n_heads products
-        # [1, n_embd] @ [n_embd, n_embd].
+        # n_heads products, each of a head's row and the head's own matrix.
         states = (x[:, None, :] @ a)[:, 0, :]  # [n_heads, n_embd]
         return to_host(unembed(states, params))
 
@@ -70,10 +67,7 @@ def guess_by_heads(x, k, rng, state_after, heads, choices):
     scores = heads(state_after(x[:-1]))
     n_heads, n_vocab = scores.shape
     deepest = min(k, n_heads)  # one level per head
-    fitting = []
-    for ranks in choices:
-        if len(ranks) <= deepest and max(ranks) < n_vocab:
-            fitting.append(ranks)
+    fitting = [ranks for ranks in choices if len(ranks) <= deepest and max(ranks) < n_vocab]
     largest_rank = max(map(max, fitting), default=0)
     # best[level][rank] is the token of this rank by the scores of the level's head.
     best = [best_ids(row, 1 + largest_rank) for row in scores]
@@ -85,23 +79,17 @@ def guess_by_heads(x, k, rng, state_after, heads, choices):
 
 
 def is_typical(row, epsilon, delta):  # [n_vocab] -> [n_vocab] of bool
-    """Return whether each token passes: p_target > min(epsilon, delta exp(-H)).
-
-    H is the row's entropy in nats.
-    """
+    """Return whether each token has p_target > min(epsilon, delta exp(-H)), H in nats."""
     positive = np.where(row > 0, row, 1)  # so that 0 log 0 becomes 0 log 1, which is 0
     entropy = -(row * np.log(positive)).sum()
     return row > min(epsilon, delta * np.exp(-entropy))
 
 
 def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
-    """Accept the longest path of typical tokens, and add one token.
-
-    Of equally long paths, accept the most probable one.
-    """
+    """Accept the longest path of typical tokens, the most probable of equals; add one token."""
     # passed[node] is the length and the probability of the node's path. The root always passes.
     passed = {-1: (0, 1.0)}
-    # Parents come before their children, so a node's parent has been tested before the node.
+    # Parents come before their children.
     for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
         row = row_after(p_target, parent)
         if parent in passed and is_typical(row, epsilon, delta)[token]:
@@ -127,7 +115,6 @@ def sparse_tree(value):
     text = str(value)
     if isinstance(value, list) and all(isinstance(path, tuple) for path in value):
         text = " ".join(".".join(map(str, path)) for path in value)
-    # Words of numbers with dots between them, and spaces between the words.
     if not re.fullmatch(r" *(\d+(\.\d+)*( +|$))+", text):
         raise ValueError(f"need ranks such as '0 1 0.0 0.1', got {text!r}")
     paths = [tuple(map(int, word.split("."))) for word in text.split()]

@@ -56,24 +56,20 @@ def guess_paths(x, k, rng, draft, paths):
 
 
 def worst_first(p_draft, p_target):
-    """Return all tokens, sorted by p_target / p_draft: the best token is last.
-
-    Of equal ratios the lowest id is the best.
+    """Return all tokens, sorted by p_target / p_draft; of equal ratios the lowest id is best.
     """
     can_be_drawn = p_draft > 0
     ratios = np.zeros(len(p_draft))
     with np.errstate(over="ignore"):  # a ratio too large for a float is inf, the largest
         ratios[can_be_drawn] = p_target[can_be_drawn] / p_draft[can_be_drawn]
-    falling_ids = -np.arange(len(ratios))  # so that the lowest id comes last
-    # lexsort sorts by its last key, the ratios, and equal ratios by the first key.
-    return np.lexsort((falling_ids, ratios))
+    # A stable sort leaves equal ratios in ascending order of their ids.
+    best_first = np.argsort(-ratios, kind="stable")
+    return best_first[::-1]
 
 
 def difference_of_powers(a, b, n):
-    """Return (a^n - b^n) / (a - b), as the sum a^(n-1) + a^(n-2) b + .. + b^(n-1).
-
-    The sum loses no digits if a is near b, and needs no division by 0 if a = b.
-    """
+    """Return (a^n - b^n) / (a - b), as the sum a^(n-1) + a^(n-2) b + .. + b^(n-1)."""
+    # The sum loses no digits if a is near b, and needs no division by 0 if a = b.
     return sum(a**i * b ** (n - 1 - i) for i in range(n))
 
 
@@ -93,8 +89,7 @@ def best_row(p_draft, order, mass, below, n_paths):
     """
     p_sorted = p_draft[order]  # the worst token first
     p_worse = np.cumsum(p_sorted) - p_sorted  # p_worse[i]: the sum over the tokens before i
-    # A path is below the longer prefix if it is below the prefix, or if it has the prefix and
-    # then a worse token.
+    # Below the longer prefix are the paths below the prefix, and those with a worse token.
     below_sorted = below + mass * p_worse
     above_sorted = below_sorted + mass * p_sorted
     with_token = p_sorted * difference_of_powers(above_sorted, below_sorted, n_paths)

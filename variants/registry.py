@@ -20,10 +20,10 @@ from speculative import Model, Step, Test, autoregressive_step, verify
 
 
 class Costs(NamedTuple):
-    """Hold times of a draft pass and of target passes over 1, 2, .. rows, all in one unit."""
+    """Hold times of a draft pass and of target passes, all in one unit."""
 
     draft: float
-    passes: list  # passes[k] is the time of a pass over k + 1 rows
+    passes: list  # passes[k] is the time of a target pass over k + 1 rows: k guesses
 
     @property
     def c(self):
@@ -37,7 +37,7 @@ class Costs(NamedTuple):
 
 
 def check_costs(costs: Costs) -> None:
-    """Raise ValueError unless the step's time is >= 0 and every pass's > 0."""
+    """Raise ValueError unless a draft pass takes a time >= 0 and every target pass one > 0."""
     draft, passes = costs
     draft_fits = 0 <= draft < math.inf
     passes_fit = len(passes) > 0 and all(0 < time < math.inf for time in passes)
@@ -59,8 +59,8 @@ class LogitsModel(Protocol):
         """Return a model over the same weights that has read nothing."""
 
 
-class WithParams(LogitsModel, Protocol):
-    """State what a target offers if its weights can be read: a draft can be made from them."""
+class Target(LogitsModel, Protocol):
+    """State all that decoders read of a target, as gpt2.GPT2 offers it."""
 
     dtype: np.dtype
     params: dict
@@ -68,19 +68,11 @@ class WithParams(LogitsModel, Protocol):
     def with_params(self, params: dict) -> Any:
         """Return a model over other weights that has read nothing."""
 
-
-class WithStates(LogitsModel, Protocol):
-    """State what heads read: the target's hidden states."""
-
     def hidden(self, ids: Any, n_last: int = 1) -> np.ndarray:  # -> [n_last, n_embd]
         """Return the hidden states that `logits` unembeds; heads read them (states.py)."""
 
     def logits(self, states: np.ndarray) -> np.ndarray:  # [n, n_embd] -> [n, n_vocab]
         """Return the logits of hidden states."""
-
-
-class Target(WithParams, WithStates, Protocol):
-    """State all that decoders read of a target, as gpt2.GPT2 offers it."""
 
 
 class Models(NamedTuple):
@@ -120,20 +112,10 @@ class Models(NamedTuple):
         return with_sampling(self.target, **self.sampling)
 
 
-# What a decoder may need: a loaded draft, times of passes, or models with certain properties.
-NEEDS = ("draft", "costs", "params", "heads", "tree")
-
-
 def needing(*needs):
-    """Return the function `needs` of an entry: these needs, and costs if a flag is auto.
-
-    >>> sorted(needing("draft")({"K": "auto"}))
-    ['costs', 'draft']
-    """
+    """Return the function `needs` of an entry: these needs, and costs if a flag is auto."""
     def needs_with(settings):
-        # --K auto and --widths auto choose by costs.
-        chooses = "auto" in (settings.get("K"), settings.get("widths"))
-        return {*needs, "costs"} if chooses else {*needs}
+        return {*needs, "costs"} if "auto" in settings.values() else {*needs}
 
     return needs_with
 
@@ -222,7 +204,9 @@ class Decoder(NamedTuple):
     exact: Callable[[dict], bool | None] = always  # (settings) -> whether the text is exact
     exact_words: str = "exact"  # "no", or a condition such as "with --lenience 1"
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
-    needs: Callable[[dict], set] = needing("draft")  # (settings) -> members of NEEDS
+    # (settings) -> what it needs: a loaded "draft", "costs" of passes, a target with "params"
+    # or with "heads", models that read a "tree"
+    needs: Callable[[dict], set] = needing("draft")
     without_draft: dict | None = None  # settings with which it needs no draft
     # (settings) -> None, or a function (target, notify) -> a draft made from the target
     draft_maker: Callable[[dict], Callable | None] = lambda settings: None
@@ -299,8 +283,7 @@ def either(read, *words):
     def word_or_value(value):
         try:
             return value if value in words else read(value)
-        except ValueError as error:
-            # "need a whole number" becomes "need auto or a whole number".
+        except ValueError as error:  # "need a whole number" becomes "need auto or a whole .."
             needed = str(error).removeprefix("need ")
             raise ValueError(f"need {', '.join(words)} or {needed}") from None
 
@@ -328,10 +311,7 @@ GUESSES_OR_AUTO = Annotated[int | str, Flag(
 
 @cache
 def decoder_with_flags(text):
-    """Return the entry and the given flags of a text such as "eagle --widths 2,1".
-
-    ValueError unless the decoder is exact at every temperature.
-    """
+    """Return the entry and the given flags of "eagle --widths 2,1"; ValueError if not exact."""
     name, *words = text.split() or [""]
     entry = entry_of(name)
     names, values = words[::2], words[1::2]
@@ -351,8 +331,7 @@ def exact_decoder(text):
 
 
 def inner_decoder(text, K=None):
-    """Return the entry and all settings of a decoder with flags; K is its --K if it has none.
-    """
+    """Return the entry and all settings of a decoder with flags; its --K comes before `K`."""
     entry, given = decoder_with_flags(text)
     return entry, entry.settings(given if K is None else {"K": K} | given)
 
@@ -360,20 +339,15 @@ def inner_decoder(text, K=None):
 def of_inner(inner):
     """Return the fields `needs` and `draft_maker` of an entry that runs a decoder inside it.
 
-    inner(settings) returns the entry and the settings of this decoder, or None if it never
-    runs.
+    inner(settings) returns the entry and the settings of this decoder.
     """
     def needs(settings):
-        if found := inner(settings):
-            entry, settings_of_inner = found
-            return entry.needs(settings_of_inner)
-        return set()
+        entry, settings_of_inner = inner(settings)
+        return entry.needs(settings_of_inner)
 
     def draft_maker(settings):
-        if found := inner(settings):
-            entry, settings_of_inner = found
-            return entry.draft_maker(settings_of_inner)
-        return None
+        entry, settings_of_inner = inner(settings)
+        return entry.draft_maker(settings_of_inner)
 
     return dict(needs=needs, draft_maker=draft_maker)
 
@@ -414,9 +388,9 @@ def entry_of(name):
 def build(name, models, given=()):
     """Return a decoder's step for one text. Flags that are not in `given` have their defaults.
 
-    `name` may be an entry that is not registered. `given` is a dict {flag: value}, or its
-    pairs. ValueError if there is no such decoder, a flag or the temperature does not fit, the
-    models lack something that the decoder needs, or costs are missing or impossible.
+    `name` may be an entry; `given` is a dict {flag: value}, or its pairs. ValueError if there
+    is no such decoder, a flag or the temperature does not fit, the models lack something that
+    the decoder needs, or costs are missing or impossible.
     """
     entry = entry_of(name)
     flags = entry.settings(dict(given))

@@ -6,9 +6,9 @@ The draft's rows can widen the chain of guesses into a tree.
     middle    the draft of the outer step, and the target of the inner step
     inner     a lossless step for the middle model, which has an even smaller draft
 
-Subtle: the inner step is lossless, so a guess has the middle model's distribution. The outer
-test therefore gets the middle model's rows, `Round.p_target` of the inner rounds. With the
-inner draft's rows the text would be biased.
+Subtle: the inner step is lossless, so a guess has the middle model's distribution, and the
+outer test gets the middle model's rows, `p_target` of the inner rounds. With the inner draft's
+rows the text would be biased.
 """
 
 from functools import partial
@@ -52,9 +52,9 @@ def staged_tree(x, k, rng, inner, width):
 def ngram(n_vocab, order=3):
     """Return a draft that counts what followed the last tokens earlier in the text.
 
-    A context is the last n tokens: order 3 uses n = 0, 1 and 2. The row of a context adds two
-    things: the counts of the tokens that followed it, and the row of the next shorter context,
-    which counts as one occurrence. MacKay and Peto (1995).
+    A context is the last n tokens: order 3 uses n = 0, 1 and 2. Its row adds the counts of the
+    tokens that followed it and the row of the next shorter context, which counts as one
+    occurrence. MacKay and Peto (1995).
     """
     def row_of_next(text):  # -> [n_vocab]
         ids = np.array(text)

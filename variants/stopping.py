@@ -32,17 +32,16 @@ worth of going on is `gain` = net + rho d.
     (a) compute a draft row           if the mean over rows of max(0, gain) is above rho d
     (b) draw a guess from that row    if gain > 0
 
-Before a row is computed, its bucket is not known. By (b) a row is worth max(0, gain), so (a)
-takes the mean of this over all rows.
+By (b) a row is worth max(0, gain). Its bucket is not known before, so (a) takes the mean.
 
 If a is equal for all rows, this rule is best_K of theory/speedup.py. If the rows differ, it is
 the best rule provided that V[k+1] - V[k] never falls as k grows. Where it falls, two guesses
 together can pay although the first guess alone does not. So `net` tries every m.
 
 Huang et al. (2024) Theorem 3.1 stops when 1 - s exceeds a constant, and trains a head to
-predict s. Their released code draws a guess, evaluates the head, and tests the guess in any
-case. Here the decision comes before the draw. Both ways are exact. If a drawn guess were
-dropped because of its value, before the ratio test, the text would be biased (docs/wild.md).
+predict s. Their released code evaluates the head on a drawn guess, and then tests it in any
+case. Here the decision comes before the draw. Both ways are exact, but dropping a drawn guess
+because of its value would bias the text (docs/wild.md).
 """
 
 from functools import partial
@@ -57,8 +56,8 @@ from variants.shared.acceptance import Acceptance
 
 BUCKETS = 8  # of the draft's confidence
 DECAY = 0.996  # after every further round, a round's weight is multiplied by this
-# An optimistic start. In each bucket two guesses were tested: one was accepted, and the other
-# counts as accepted with the mean confidence of the bucket, 1/16 in the first bucket.
+# An optimistic start: of two guesses in each bucket one was accepted, and the other counts as
+# accepted with the mean confidence of the bucket, 1/16 in the first bucket.
 START_TESTED = np.full(BUCKETS, 2.0)
 START_ACCEPTED = 1 + (np.arange(BUCKETS) + 0.5) / BUCKETS
 START_ROWS = np.full(BUCKETS, 1 / BUCKETS)  # one row of the draft, in equal parts
@@ -82,15 +81,13 @@ class History:
 
     def estimates(self):
         """Return `a` and the fraction of rows for each bucket, both [BUCKETS], and rho."""
-        bucket_fractions = self.rows / self.rows.sum()
         rho = max(1.0, self.tokens / self.time)
-        return self.acceptance.rate(), bucket_fractions, rho
+        return self.acceptance.rate(), self.rows / self.rows.sum(), rho
 
     def count(self, result, buckets):
         """Add a round, and the buckets of all rows that the draft computed in it."""
         self.acceptance.fade()
-        # Like `fade`: the rows beyond those of the start count less.
-        self.rows = START_ROWS + DECAY * (self.rows - START_ROWS)
+        self.rows = START_ROWS + DECAY * (self.rows - START_ROWS)  # as `fade` does
         # Guess t was drawn from row t. From the last row perhaps no guess was drawn.
         for t, bucket in enumerate(buckets):
             self.rows[bucket] += 1
@@ -107,11 +104,7 @@ def net_tokens(first, alpha, prices):  # [..] -> [..]
     """Return what m >= 1 more guesses are worth for the best m: tokens minus prices.
 
     `first` is s a, the probability that the next guess becomes text, as a number or for each
-    bucket. prices[0] is the price of the next guess, prices[1] of the guess after it, and so
-    on.
-
-    >>> net_tokens(np.array([0.5, 0.1]), alpha=0.5, prices=np.array([0.125, 0.125]))
-    array([ 0.5  , -0.025])
+    bucket. prices[0] is the price of the next guess, prices[1] of the guess after it, ..
     """
     # Guess i of the further guesses, counted from 0, becomes text with probability first
     # alpha^i.

@@ -5,12 +5,11 @@ rounds in which the counts are not clear. The guesses are the tokens that most o
 the last m tokens, up to a least probability. Finished texts can be remembered for later texts
 (lib/memory.py).
 
-    run           some tokens in a row; the counts have the tokens that followed each run
+    run           some tokens in a row
     m             the length of the run, at the end of the text, that the guesses continue; 1,
                   2, .. depth - 1 are all tried
     probability   of a guess: the product of the relative frequencies on its path
-    score         the sum of the probabilities of the guesses: how many of them are expected to
-                  be right
+    score         the sum of the probabilities: how many guesses are expected to be right
     factor        a run of m tokens gives at most min(cap, factor m) guesses; alpha in the
                   paper's MAX_SPEC
     otherwise     the decoder of all other rounds with its flags, such as "eagle --widths 2,1"
@@ -62,8 +61,7 @@ class Counts:
             token = text[i]
             longest = min(self.depth - 1, i)  # i tokens are before this token
             for m in range(1, longest + 1):
-                run = tuple(text[i - m : i])  # the m tokens before this token
-                followed = self.after[run]
+                followed = self.after[tuple(text[i - m : i])]  # the m tokens before this token
                 # The token is removed and put back, so that the latest token is the last key.
                 followed[token] = followed.pop(token, 0) + 1
 
@@ -100,51 +98,42 @@ def most_frequent_path(run, after, n, min_prob):
 def best_guess(x, all_counts, k, factor=2.0, min_prob=0.1):
     """Return up to k guesses and their score: the largest score over all m and all Counts.
 
-    Of equal scores the largest m wins, then the first of the Counts.
-
     >>> counts = Counts(8, [[0, 1, 2, 0, 1, 3, 0, 1, 2, 0]])
     >>> best_guess([9, 0], [counts], k=4)  # 1 always came after 0, then 2 in two of three cases
     ([1, 2], 1.6666666666666665)
     """
     candidates = [([], 0.0)]  # no guesses, if no run of x has occurred before
-    depth = all_counts[0].depth  # all Counts have one depth
-    longest = min(depth - 1, len(x))
+    longest = min(all_counts[0].depth - 1, len(x))  # all Counts have one depth
     for m in range(longest, 0, -1):
         run = tuple(x[-m:])
         n = int(min(k, factor * m))  # a longer run predicts more tokens
         for counts in all_counts:
             candidates.append(most_frequent_path(run, counts.after, n, min_prob))
-    # Of equal scores max returns the first.
+    # Of equal scores max returns the first: of the largest m, and then of the first Counts.
     return max(candidates, key=lambda candidate: candidate[1])
 
 
-def copy_step(x, n_left, rng, target, own, remembered, cap, sure, n_vocab, other_step=None,
-              reads_states=False):
+def copy_step(x, n_left, rng, copies, target, n_vocab, sure, other_step=None):
     """Run a round of copied guesses if their score is at least `sure`, else `other_step`.
 
-    `own` counts the text itself, `remembered` finished texts. `reads_states` says whether the
-    other decoder has heads.
+    `copies(x)` returns the guesses and their score.
     """
-    # Heads need the states of the whole prompt, which only their own first round asks for.
-    is_first = reads_states and not own.text
-    own.follow(x)
-    guesses, score = best_guess(x, [own, remembered], cap)
+    guesses, score = copies(x)
     # No guess is drawn before this choice, so the choice does not bias the text.
-    if other_step and (score < sure or is_first):
+    if other_step and score < sure:
         return other_step(x, n_left, rng)
 
     def copied(x, k, rng):
-        copies = guesses[:k]  # cut only now, because the score counts all of them
-        return copies, one_hot_rows(copies, n_vocab)
+        return guesses[:k], one_hot_rows(guesses[:k], n_vocab)
 
-    return speculative_step(x, n_left, rng, target, cap, copied)
+    return speculative_step(x, n_left, rng, target, len(guesses), copied)
 
 
 def inner(settings):
-    """Return the entry and the settings of --otherwise; None if every round is copied."""
-    if settings["sure"] == 0:
-        return None
-    return inner_decoder(settings["otherwise"], settings["K"])
+    """Return the entry and the settings of the decoder of all other rounds."""
+    # If every round is copied, no other decoder runs, and suffix needs as little as lookup.
+    name = settings["otherwise"] if settings["sure"] else "lookup"
+    return inner_decoder(name, settings["K"])
 
 
 def build(models: Models,
@@ -168,13 +157,19 @@ def build(models: Models,
                          "leave it out, or give --otherwise or --draft and a --sure above 0")
     n_vocab = models.target.n_vocab
     texts = read_memory(memory, n_vocab) if memory else ()
-    step = partial(copy_step, target=models.target_rows, own=Counts(depth),
-                   remembered=Counts(depth, texts), cap=cap, sure=sure, n_vocab=n_vocab)
-    if sure == 0:
-        return step
-    entry, settings = inner_decoder(otherwise, K)
-    return partial(step, other_step=entry.build(models, **settings),
-                   reads_states="heads" in entry.needs(settings))
+    own, remembered = Counts(depth), Counts(depth, texts)
+    entry, settings = inner({"sure": sure, "otherwise": otherwise, "K": K})
+    needs_states = "heads" in entry.needs(settings)
+    other_step = entry.build(models, **settings) if sure else None
+
+    def copies(x):
+        # Heads need the states of the whole prompt, which only their own first round asks for.
+        is_for_heads = needs_states and not own.text
+        own.follow(x)
+        return ([], 0.0) if is_for_heads else best_guess(x, [own, remembered], cap)
+
+    return partial(copy_step, copies=copies, target=models.target_rows, n_vocab=n_vocab,
+                   sure=sure, other_step=other_step)
 
 
 DECODER = Decoder(

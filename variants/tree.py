@@ -75,11 +75,10 @@ def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
 def verify_tree(tree, p_draft, p_target, rng):
     """Walk down while a child is accepted; add a token: multi-step speculative sampling.
 
-    At each node the guesses are tested in the order drawn. The test compares two rows: the row
-    that the guess was drawn from, and what remains of the target's distribution after the
-    rejected siblings of the guess. The tree has the rows of the guesses, so `p_draft` is not
-    used. With one-hot rows the test is SpecInfer's greedy verification. Miao et al. (2023),
-    VerifyStochastic.
+    At each node the guesses are tested in the order drawn. The test compares the row that the
+    guess was drawn from with what the rejected siblings have left of the target's distribution.
+    `p_draft` is not used, because the tree has the rows. With one-hot rows the test is
+    SpecInfer's greedy verification. Miao et al. (2023), VerifyStochastic.
     """
     ids: list[int] = []
     node = -1  # the root
@@ -87,8 +86,7 @@ def verify_tree(tree, p_draft, p_target, rng):
         remaining = row_after(p_target, node)
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
-            # The quotient comes first, because min(NaN, 1) is NaN, which `accept` refuses. With
-            # min(1, NaN), which is 1, a NaN would be accepted.
+            # The quotient comes first: `accept` refuses min(NaN, 1), but min(1, NaN) is 1.
             if accept(min(remaining[token] / row[token], 1), rng):
                 ids.append(token)
                 node = child
@@ -109,8 +107,7 @@ def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verif
                          "--widths dynamic (only top)")
     if siblings is None:
         siblings = "top" if are_best else "distinct"
-    # In a greedy run the draft's rows are at temperature 1, where a row ranks all tokens. A
-    # one-hot row would give one child only.
+    # In a greedy run the draft's rows, at temperature 1, still rank all tokens.
     draft = with_tree_sampling(models.draft, **models.warm.sampling)
     target = with_tree_sampling(models.target, **models.sampling)
 

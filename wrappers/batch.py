@@ -6,19 +6,18 @@ not change any text. When a text ends, the next one begins: Yu et al. (2022), "O
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, and the text's
               generator; (x, N, rng, new_step, stop) for a text with its own step and stop
-              tokens
     text      the greenlet (see below) of a running job, suspended while it waits for a model
     request   (model, ids, n_last): the rows of a `Shared` model that a text waits for
     calls     a list of (text, ids, n_last): the requests of several texts to one model
     model     here a batch model, `model(calls) -> list of [n_last, n_vocab]`
 
-No decoder contains code for batches. A decoder's step runs in a greenlet, which is a coroutine
-that can be suspended from inside a nested call. If the step calls a model, the request goes to
-`generate_batch`, which collects the requests of all texts and answers them in one pass.
+No decoder contains code for batches. A decoder's step runs in a greenlet, which can be
+suspended inside a nested call. When the step calls a model, `generate_batch` gets the request;
+it collects the requests of all texts and answers them in one pass.
 
 Subtle: after a round the texts differ in length, because each accepts a different number of
-guesses. If they share one padded array, positions, masks and caches must be realigned after
-every round; the paper finds that public code fails at this. batch_gpt2.py pads nothing.
+guesses. In one padded array, positions, masks and caches would have to be realigned after every
+round, at which, the paper finds, public code fails. batch_gpt2.py pads nothing.
 """
 
 from dataclasses import dataclass, field
@@ -39,20 +38,17 @@ from wrappers.intersection import TokenLevelIntersection
 
 @dataclass(eq=False)
 class Shared(Around):
-    """Compute rows for a step's calls `(ids, n_last)` in passes that several texts share.
+    """Compute rows for a step's calls `(ids, n_last)` in passes that several texts share."""
 
-    When several models have requests, the model with the lowest turn runs first. Drafts have
-    turn 0 and the target has turn 1, so the target's pass includes the guesses of all texts.
-    """
-
+    # The model with the lowest turn runs first: drafts have turn 0, and the target has turn 1,
+    # so the target's pass includes the guesses of all texts.
     turn: int = 0
 
     def __call__(self, ids, n_last=1):
         if isinstance(ids, Branches):
             raise ValueError("need a chain of guesses for texts in batches, got a tree")
         # The current greenlet is this text, and its parent runs generate_batch. `switch`
-        # suspends the text, passes its request to the parent, and returns the rows when they
-        # are computed.
+        # suspends the text until the parent has computed the rows.
         return getcurrent().parent.switch((self, ids, n_last))
 
 
@@ -64,13 +60,10 @@ class OneByOne(Around):
     models: WeakKeyDictionary = field(default_factory=WeakKeyDictionary)
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
-        return [self.model_of(text)(ids, n_last) for text, ids, n_last in calls]
-
-    def model_of(self, text):
-        """Return the model that reads this text."""
-        if text not in self.models:
-            self.models[text] = self.model.fresh()
-        return self.models[text]
+        for text, _, _ in calls:
+            if text not in self.models:
+                self.models[text] = self.model.fresh()
+        return [self.models[text](ids, n_last) for text, ids, n_last in calls]
 
 
 def batch_model(model, turn=0):
@@ -94,10 +87,8 @@ def run_pass(waiting):
     """
     requested = [model for model, _, _ in waiting.values()]
     next_model = min(requested, key=attrgetter("turn"))
-    calls = []
-    for text, (model, ids, n_last) in waiting.items():
-        if model is next_model:
-            calls.append((text, ids, n_last))
+    calls = [(text, ids, n_last) for text, (model, ids, n_last) in waiting.items()
+             if model is next_model]
     all_rows = next_model.model(calls)
     return [(text, [rows]) for (text, _, _), rows in zip(calls, all_rows)]
 
@@ -105,22 +96,9 @@ def run_pass(waiting):
 def generate_batch(jobs, new_step, batch=8, stop=()):
     """Write many texts, `batch` at once; yield the Rounds of each, in the order of the jobs.
 
-    `jobs` are (x, N, rng), or (x, N, rng, new_step, stop) for a text with its own step and stop
-    tokens. The next job is requested when a text has ended. `new_step()` returns a decoder's
-    step for one text; the steps of all texts call the same `Shared` models. The Rounds come
-    without their rows of probabilities, which are large. ValueError if batch < 1.
-
-    >>> import numpy as np
-    >>> from functools import partial
-    >>> from speculative import draft_and_verify
-    >>> row_after = np.eye(10)[1:]  # row_after[i] gives token i + 1 probability 1
-    >>> count_up = Shared(lambda calls: [row_after[ids[-n:]] for _, ids, n in calls])
-    >>> jobs = [([i], 3, np.random.default_rng(i)) for i in (0, 4)]
-    >>> new_step = partial(draft_and_verify, count_up, count_up, 1)
-    >>> for rounds in generate_batch(jobs, new_step, stop={6}):
-    ...     print([result.ids for result in rounds])
-    [[1, 2], [3]]
-    [[5, 6]]
+    The next job is requested when a text has ended. `new_step()` returns a decoder's step for
+    one text; the steps of all texts call the same `Shared` models. The Rounds come without
+    their rows of probabilities, which are large. ValueError if batch < 1.
     """
     # A greenlet runs this function: it writes one whole text, and returns an entry of `done`.
     def write(i, x, N, rng, own_new_step=new_step, own_stop=stop):
@@ -145,8 +123,7 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
         if not resumable:
             resumable = run_pass(waiting)
         for text, arguments in resumable:
-            # The text runs until it requests rows or ends. In the first case its request is
-            # returned, in the second case the value of `write`.
+            # The text runs until it requests rows, or ends and returns the value of `write`.
             returned = text.switch(*arguments)
             if text.dead:
                 waiting.pop(text, None)

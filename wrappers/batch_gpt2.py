@@ -50,20 +50,8 @@ class Part(NamedTuple):
 class BatchReader(CachedModel):
     """Read many texts in one pass, `model(calls)`, with a cache for each text.
 
-    A text is any object that can be weakly referenced: a greenlet, or an instance of a class,
-    but not a string or a tuple. When this object is deleted, the text's cache is dropped. The
-    logits of each text are those of a model that reads the text alone:
-
-    >>> from lib.checkpoints.weights import random_params
-    >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
-    >>> params = random_params(hparams, np.random.default_rng(0), np.float64)
-    >>> class Name: pass
-    >>> a, b = Name(), Name()
-    >>> model, alone = BatchGPT2(params, n_head=2), GPT2(params, n_head=2)
-    >>> first = model([(a, [3, 1, 4], 1), (b, [1], 1)])
-    >>> rows = model([(b, [1, 5, 9], 2), (a, [3, 1, 2], 1)])
-    >>> np.allclose(rows[0], alone([1, 5, 9], 2)), np.allclose(rows[1], alone([3, 1, 2]))
-    (True, True)
+    The logits of each text are those of a model that reads the text alone. A text is any object
+    that can be weakly referenced, such as a greenlet; with it the text's cache is dropped.
     """
 
     alone: type[CachedModel]  # the class that reads one text
@@ -81,9 +69,7 @@ class BatchReader(CachedModel):
         if len({text for text, *_ in calls}) < len(calls):
             raise ValueError("need calls of different texts, got one text twice")
         parts = [self.part(*call) for call in calls]
-        # {text: its rows}: `groups` sorts the parts by size, and the calls have a different
-        # order
-        logits = {}
+        logits = {}  # {text: its rows}, because `groups` sorts the parts by size
         with one_blas_thread():
             for group in groups(parts, most_rows(self.params, self.dtype)):
                 for part, rows in zip(group, self.read_parts(group)):
@@ -106,8 +92,7 @@ class BatchReader(CachedModel):
 
     def read_parts(self, parts):  # -> [n_last, n_vocab] of each part
         """Run one pass over the new tokens of all parts."""
-        # Until the pass ends, each cache counts as holding only the ids before the new tokens.
-        # So Ctrl-C in `forward` leaves ids and caches consistent.
+        # So that Ctrl-C in `forward` leaves ids and caches consistent.
         for part in parts:
             self.texts[part.text] = part.ids[: part.n_past], part.cache
         # The new tokens of all texts are the rows of one array, text after text.
@@ -164,8 +149,9 @@ def most_rows(params, dtype):
     if not isinstance(params["ln_f"]["g"], np.ndarray) or product_compiler() is None:
         return math.inf
     block = params["blocks"][0]
-    widths = {linear["w"].mT.shape[1] for part in (block["attn"], block["mlp"])
-              for linear in (part["c_proj"], part.get("c_fc"), part.get("c_attn")) if linear}
+    attn, mlp = block["attn"], block["mlp"]
+    linear_maps = attn["c_attn"], attn["c_proj"], mlp["c_fc"], mlp["c_proj"]
+    widths = [each["w"].mT.shape[1] for each in linear_maps]
     return MAX_ROWS if all(has_whole_vectors(n, dtype) for n in widths) else 0
 
 
@@ -173,8 +159,7 @@ def groups(parts, most):
     """Split the parts into passes of at most `most` rows; a larger part is a pass by itself."""
     passes = []
     n_rows = 0  # of the last pass
-    # Small parts come first. Otherwise a part above `most`, which is a pass by itself, could be
-    # between two small parts that can share a pass.
+    # Small parts come first: a part above `most` could separate two that can share a pass.
     for part in sorted(parts, key=attrgetter("n_new")):
         if not passes or n_rows + part.n_new > most:
             passes.append([])

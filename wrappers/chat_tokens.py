@@ -49,21 +49,6 @@ class ChatTokens:
         The tokens at which a text ends; without any it is eos_token.
     template : str or None
         The chat template, in Jinja.
-
-    Attributes
-    ----------
-    n_vocab : int
-        The largest id plus 1. Rows of logits beyond it belong to no token.
-    end_of_text : int or None
-        The token that ends a text.
-    end_tokens : set of int
-        All tokens at which a text ends.
-    token_bytes : dict of int to bytes
-        The bytes that each token stands for; b"" for a special token.
-    symbols : dict of int to str
-        The tokens as their files write them.
-    special : set of str
-        The symbols that are special.
     """
 
     def __init__(self, tokenizer, names, ends=(), template=None):
@@ -72,8 +57,10 @@ class ChatTokens:
         tokenizer.no_padding()
         self.names = names
         self.template = template
+        # {token: its symbol, as files write it}
         self.symbols = {token: symbol for symbol, token in tokenizer.get_vocab().items()}
         self.n_vocab = max(self.symbols) + 1  # ids may have holes
+        # {token: the bytes that it stands for, b"" for a special token}
         self.token_bytes = bytes_of_tokens(tokenizer, self.symbols)
         self.set_names()
         self.end_of_text = self.id_of_name("eos_token")
@@ -89,10 +76,7 @@ class ChatTokens:
         return None if symbol is None else self.tokenizer.token_to_id(symbol)
 
     def cut(self, n_vocab):
-        """Leave out the tokens from id n_vocab on, which the model has no rows for.
-
-        Such a token may stand for an image, in a family whose smallest model reads text alone.
-        """
+        """Leave out the tokens from id n_vocab on, for which the model has no rows."""
         self.n_vocab = min(self.n_vocab, n_vocab)
         for names in (self.symbols, self.token_bytes):
             for token in [token for token in names if token >= self.n_vocab]:
@@ -106,22 +90,20 @@ class ChatTokens:
         """Set what is found by a symbol or by bytes, from `symbols` and `token_bytes`."""
         self.special = {symbol for token, symbol in self.symbols.items()
                         if not self.token_bytes[token]}
-        # {bytes: token}. A later entry replaces an earlier one with the same bytes, so the
-        # order is reversed: the first of several such tokens remains.
+        # {bytes: token}. Reversed, because the last entry of the same bytes remains.
         self.tokens = {data: token for token, data in reversed(self.token_bytes.items())}
 
     def encode(self, text):
         """Return the ids of a text, with the tokens that begin every text (<s>).
 
-        The name of a special token in the text becomes that token, as in transformers and
-        llama.cpp.
+        The name of a special token in the text becomes that token.
         """
         text.encode("utf-8")  # ValueError for a lone surrogate, as Encoder.encode
         ids = self.tokenizer.encode(text).ids
         if ids[-1:] != [self.end_of_text]:  # True if end_of_text is None
             return ids
-        # Some tokenizers add the end of a text to every text, and a model would not continue
-        # it. An end that the caller wrote by its name stays.
+        # Some tokenizers add the end of a text to every text, which a model would not continue.
+        # An end that the caller wrote by its name stays.
         end_name = self.symbols[self.end_of_text]
         return ids if text.endswith(end_name) else ids[:-1]
 
@@ -130,7 +112,7 @@ class ChatTokens:
 
         This is also how a chat is encoded, because its template writes <s> itself.
         """
-        # A part of a character is not UTF-8, so it becomes the character U+FFFD.
+        # A part of a character becomes the character U+FFFD.
         text = data.decode("utf-8", "replace")
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
@@ -142,8 +124,7 @@ class ChatTokens:
     def chat_text(self, messages):
         """Return a chat as one text up to the model's answer, by the tokenizer's chat template.
 
-        `messages` are [{"role": "user", "content": ..}, ..]. The text contains the names of
-        special tokens, such as the token that begins a text. The tokenizer must have a template
+        The text contains the names of special tokens. The tokenizer must have a template
         (`has_chats`). ValueError if the template does not take these messages.
         """
         is_chat = isinstance(messages, list) and messages and all(
@@ -165,8 +146,8 @@ class ChatTokens:
     def decode(self, ids):
         """Return the text of the ids; bytes that are not UTF-8 become U+FFFD."""
         text = self.decode_bytes(ids).decode("utf-8", errors="replace")
-        # SentencePiece adds its space after the token that begins a text. Without this token
-        # the ids are a piece of a text, and a first space belongs to it.
+        # Without the token that begins a text the ids are a piece of a text, whose first space
+        # belongs to it.
         begins_text = len(ids) > 0 and ids[0] == self.id_of_name("bos_token")
         if begins_text and self.adds_space:
             return text.removeprefix(" ")
@@ -203,11 +184,7 @@ def bytes_of_tokens(tokenizer, symbols):
 
 
 def byte_level_bytes(symbol):
-    """Return the bytes of a byte-level symbol.
-
-    >>> byte_level_bytes("Ġdé"), byte_level_bytes("Ã©").decode()
-    (b' d\\xe9', 'é')
-    """
+    """Return the bytes of a byte-level symbol, such as b" a" of "Ġa"."""
     # A symbol with a character outside the alphabet, such as a space, stands for its own text.
     if not ALPHABET.issuperset(symbol):
         return symbol.encode()
@@ -215,11 +192,7 @@ def byte_level_bytes(symbol):
 
 
 def sentencepiece_bytes(symbol):
-    """Return the bytes of a SentencePiece symbol.
-
-    >>> sentencepiece_bytes("▁dé").decode(), sentencepiece_bytes("<0xE2>")
-    (' dé', b'\\xe2')
-    """
+    """Return the bytes of a SentencePiece symbol, such as b" a" of "▁a"."""
     # <0xE2> is one byte of a character that has no token.
     if byte := BYTE.fullmatch(symbol):
         return bytes.fromhex(byte[1])

@@ -1,14 +1,14 @@
 """Write the tokens that a mask forces, without a pass of any model. Lossless.
 
-A mask (sampling.warp's `allowed`) may leave a single token after a text. This token then has
-all the probability, in the target's row and in the draft's row. Several such tokens in a row, a
-forced run, are known before any model is asked.
+A mask (sampling.warp's `allowed`) may leave a single token after a text, which then has all the
+probability in every model's row. Several such tokens in a row, a forced run, are known before
+any model is asked.
 
     allowed    ids -> [n_vocab] of bool: the tokens that may follow
     forced     the run of forced tokens after a text
 
-A forced run is a separate round before the next round of any step. Its guesses are the forced
-tokens, and its rows are one-hot, so `verify` accepts all of them.
+A forced run is a round by itself. Its guesses are the forced tokens, and its rows are one-hot,
+so `verify` accepts all of them.
 """
 
 from collections.abc import Collection
@@ -25,15 +25,7 @@ class ForcedRound(Round):
 
 def forced_run(x: list[int], most: int, allowed: Allowed,
                stop: Collection[int] = ()) -> list[int]:
-    """Return the forced run after x: at most `most` tokens, and none after a stop token.
-
-    >>> def counts_to_2(ids):  # [0] must go on as [0, 1, 2]; after that any token may follow
-    ...     if len(ids) < 3:
-    ...         return np.arange(4) == len(ids)
-    ...     return np.ones(4, bool)
-    >>> forced_run([0], 9, counts_to_2)
-    [1, 2]
-    """
+    """Return the forced run after x: at most `most` tokens, and none after a stop token."""
     forced: list[int] = []
     while len(forced) < most:
         mask = allowed(x + forced)
@@ -57,8 +49,8 @@ def with_forced_runs(step: Step, allowed: Allowed, stop: Collection[int] = ()) -
         # (variants/coupled.py) gives those of the run.
         if hasattr(step, "numbers_of_next"):
             rng = step.numbers_of_next(len(forced), rng)
-        # A round ends with a token that is no guess, so the last forced token is this token:
-        # `verify` draws it from the last row, after it has accepted all guesses.
+        # A round ends with a token that is no guess: here the last forced token, which `verify`
+        # draws from the last row.
         guesses = forced[:-1]
         p_draft = rows[:-1]
         ids = verify(guesses, p_draft, rows, rng)

@@ -30,11 +30,10 @@ IMPOSSIBLE = float(np.finfo(np.float32).min)
 
 
 def meanings(encoder):
-    """Return {token: meaning}.
+    """Return {token: meaning}: two tokens with the same meaning are common.
 
-    The meaning of the token that ends a text is None, the meaning of any other special token is
-    its name, and the meaning of a token that is not special is its bytes. Two tokens of two
-    vocabularies are common if they have the same meaning.
+    The meaning of the token that ends a text is None, of any other special token its name, and
+    of all others their bytes.
     """
     def meaning(token, symbol):
         if token == encoder.end_of_text:
@@ -66,14 +65,13 @@ class CommonTokens:
         self.n_vocab = max(ours) + 1  # ids may have holes
         self.n_draft_vocab = len(theirs)
         self.encode_bytes = draft_encoder.encode_bytes
-        # A text may have no bytes: special tokens only, which the draft does not see. The draft
-        # must read something, and whatever it reads, its row is a distribution to guess from.
+        # What the draft reads of a text without bytes: any row is a distribution to guess from.
         self.start = draft_encoder.end_of_text
         if self.start is None:
             self.start = int(self.draft_ids[0])
         # {our token: its translation}: bytes, which are encoded again, or a special token of
-        # the draft. A special token that the draft lacks becomes bytes, too: an Encoder decodes
-        # it to its name, and a tokenizer of transformers to b"", so the draft does not see it.
+        # the draft. A special token that the draft lacks becomes bytes, too: its name, or b""
+        # (transformers), which the draft does not see.
         self.pieces = {}
         for token, meaning in ours.items():
             if isinstance(meaning, bytes):
@@ -89,16 +87,13 @@ class CommonTokens:
                 f"and {100 * n / self.n_vocab:.0f} % of the target's")
 
     def draft_text(self, ids):
-        """Return the draft's ids, one or more, of a text in the target's ids.
-
-        ValueError for an unknown id.
-        """
-        unknown = [token for token in ids if token not in self.pieces]
-        if unknown:
-            raise ValueError(f"need ids in 0 .. n_vocab - 1 = {self.n_vocab - 1}, got "
-                             f"{unknown[0]!r:.80}")
-        # The bytes of neighbouring tokens are joined and encoded together, because a token of
-        # the draft may span several of ours. A special token of the draft separates such runs.
+        """Return the draft's ids, one or more, of a text in the target's ids."""
+        for token in ids:
+            if token not in self.pieces:
+                raise ValueError(f"need ids in 0 .. n_vocab - 1 = {self.n_vocab - 1}, got "
+                                 f"{token!r:.80}")
+        # The bytes of neighbouring tokens are encoded together, because a token of the draft
+        # may span several of ours. A special token of the draft separates such runs.
         text = []
         pieces = (self.pieces[token] for token in ids)
         for is_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
@@ -112,28 +107,9 @@ class CommonTokens:
 class TokenLevelIntersection:
     """Make a draft over the target's ids, with probability for common tokens only.
 
-    `draft` is a GPT2, or any model of logits over its own ids; `common` are the CommonTokens.
-    Each row is a separate call of the draft, because a new token may merge with the tokens
-    before it when the text is encoded again. The draft's cache reuses what two such texts
-    share.
-
-    >>> from encoder import Encoder, byte_characters
-    >>> from gpt2 import GPT2
-    >>> from lib.checkpoints.weights import random_params
-    >>> from sampling import softmax
-    >>> letters = {char: token for token, char in enumerate(byte_characters().values())}
-    >>> merges = [("a", "b"), ("b", "c")]
-    >>> common = CommonTokens(Encoder(letters | {"bc": 256}, merges[1:]),
-    ...                       Encoder(letters | {"ab": 256, "bc": 257}, merges))
-    >>> hparams = dict(n_vocab=257, n_ctx=8, n_embd=6, n_head=2, n_layer=1)
-    >>> draft = GPT2(random_params(hparams, np.random.default_rng(0)), n_head=2)
-    >>> model = TokenLevelIntersection(draft, common)
-    >>> # The text "abc" is ab, c for the target, and a, bc for the draft.
-    >>> row = softmax(model([256, letters["c"]])[0])
-    >>> draft_row = softmax(draft([letters["a"], 256])[0])
-    >>> # The draft lacks the target's 256 (ab), and the target's 257 (bc) is the draft's 256.
-    >>> row[256] == 0, np.allclose(row[[*range(256), 257]], draft_row)
-    (np.True_, True)
+    `draft` is a model of logits over its own ids; `common` are the CommonTokens. Each row is a
+    separate call of the draft, because a new token may merge with the tokens before it when the
+    text is encoded again. The draft's cache reuses what two such texts share.
     """
 
     n_ctx = math.inf  # any length: `read` drops the start of a text that the draft cannot hold
@@ -148,12 +124,8 @@ class TokenLevelIntersection:
         return type(self)(self.draft.fresh(), self.common)
 
     def __call__(self, ids, n_last=1):  # -> [n_last, n_vocab]
-        """Return finite logits over the target's ids; `ids` may be a text with a tree.
-
-        ValueError unless 1 <= n_last <= the number of rows there are, or for a wrong id.
-        """
-        # A text with a tree has a row for itself and one for each node; a text has one per
-        # token.
+        """Return finite logits over the target's ids; `ids` may be a text with a tree."""
+        # A text with a tree has a row for itself and one per node; a text has one per token.
         n_rows = 1 + len(ids.tree) if isinstance(ids, Branches) else len(ids)
         if not 1 <= n_last <= n_rows:
             raise ValueError(f"need 1 <= n_last <= {n_rows} rows, got n_last = {n_last}")
@@ -165,11 +137,9 @@ class TokenLevelIntersection:
         return logits
 
     def read(self, ids):
-        """Return the draft's ids of a text, without the start of a text that is too long.
-
-        Subtle: the number of dropped tokens is a multiple of half a context. So it is the same
-        for many calls in a row, and the draft's cache can be reused between them.
-        """
+        """Return the draft's ids of a text, without the start of a text that is too long."""
+        # Subtle: a multiple of half a context is dropped, so it is the same for many calls in a
+        # row, between which the draft's cache can be reused.
         text = self.common.draft_text(ids)
         half = max(1, self.draft.n_ctx // 2)
         n_over = max(0, len(text) - self.draft.n_ctx)

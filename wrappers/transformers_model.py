@@ -65,23 +65,13 @@ class TransformersModel:
     -----
     A model in memory is not copied. It is set to evaluation mode, and converted if device or
     dtype is given. Calls take turns. A copied or pickled model has an empty cache.
-
-    >>> import pytest
-    >>> transformers = pytest.importorskip("transformers")
-    >>> sizes = dict(vocab_size=11, n_positions=8, n_embd=6, n_head=2, n_layer=2)
-    >>> config = transformers.AutoConfig.for_model("gpt2", **sizes)
-    >>> model = TransformersModel(transformers.AutoModelForCausalLM.from_config(config))
-    >>> for ids in ([3], [3, 1, 4], [3, 1, 5, 9, 2], [3, 1, 4]):
-    ...     logits = model(ids)
-    >>> np.allclose(logits, model.fresh()([3, 1, 4]), atol=1e-6)
-    True
     """
 
     def __init__(self, model_or_folder, device=None, dtype=None):
         import_torch(model_or_folder)
         self.model = model_ready_to_run(model_or_folder, device, dtype)
         self.library = pytorch_name()
-        # If a model also reads images, the sizes of its text model are in a part of its config.
+        # A model that also reads images has its text model's sizes in a part of its config.
         config = self.model.config.get_text_config(decoder=True)
         self.n_ctx = context_length(config)
         self.n_vocab = config.vocab_size  # cut_vocabulary may make it smaller
@@ -101,16 +91,13 @@ class TransformersModel:
                   "every pass reads the whole text again. The results are right; the time per "
                   "pass grows with the text.", file=sys.stderr)
 
-    def __reduce__(self):
-        # Copy and pickle call __init__ with the model, because a lock cannot be copied; then
-        # they set n_vocab, which cut_vocabulary may have changed.
+    def __reduce__(self):  # how to copy and pickle a model: its lock cannot be copied
         return type(self), (self.model,), {"n_vocab": self.n_vocab}
 
     def fresh(self):
         """Return a model over the same weights that has read nothing."""
-        # Without __init__, which would check the weights again.
+        # Without __init__, which would check the weights again. Lock and cache are new.
         made = object.__new__(type(self))
-        # The lock and the cache are new; all other attributes are shared.
         vars(made).update(vars(self), lock=threading.Lock())
         made.forget()
         return made
@@ -131,18 +118,14 @@ class TransformersModel:
         # Without a mask for trees, each row is the last row of a separate text.
         return np.concatenate([self(text) for text in texts_of_rows(ids, n_last)])
 
-    # CachedModel's method: how many ids need not be read again. It uses n_ctx and n_vocab only.
-    n_reusable = CachedModel.n_reusable
+    n_reusable = CachedModel.n_reusable  # it uses n_ctx and n_vocab only
 
     def read(self, ids, n_last):  # -> [n_last, n_vocab]
         """Run one pass over the tokens that are not in the cache."""
         n_past = self.n_reusable(self.ids, ids, n_last)
         try:
-            self.go_back(n_past)
-            # go_back has cut self.ids to n_past ids, or to none if the cache cannot go back so
-            # far.
-            new = ids[len(self.ids) :]
-            rows = self.forward(new, n_last)
+            self.go_back(n_past)  # cuts self.ids too
+            rows = self.forward(ids[len(self.ids) :], n_last)
         except BaseException:
             # After Ctrl-C in a pass, only some layers have the keys and values of new tokens.
             self.forget()
@@ -165,8 +148,7 @@ class TransformersModel:
             batch = torch.tensor([tokens], device=self.model.device)
             output = self.model(batch, use_cache=self.has_cache, **settings)
             logits = output.logits[0, -n_last:, : self.n_vocab]
-            # NumPy has no bfloat16.
-            if logits.dtype.itemsize < 4:
+            if logits.dtype.itemsize < 4:  # NumPy has no bfloat16
                 logits = logits.float()
             return logits.cpu().numpy()
 
@@ -188,11 +170,7 @@ class TransformersModel:
         return cache
 
     def go_back(self, n_past):
-        """Cut the cache to its first n_past ids; start an empty one if it cannot go back.
-
-        Subtle: in a layer with a window a crop to n_past ids keeps only the window that ends
-        there. So a later crop may go back to n_past ids again, but not to fewer.
-        """
+        """Cut the cache to its first n_past ids; start an empty one if it cannot go back."""
         n_back = len(self.ids) - n_past  # ids in the cache that are not in the new text
         if n_back == 0:
             return
@@ -201,6 +179,8 @@ class TransformersModel:
             return
         self.cache.crop(-n_back)  # negative: the number of ids to drop
         self.ids = self.ids[:n_past]
+        # Subtle: the crop has kept only the window that ends here, so a later crop may go back
+        # to n_past ids again, but not to fewer.
         if any(self.cache.is_sliding):
             self.n_start = n_past
 
@@ -208,9 +188,8 @@ class TransformersModel:
 def cut_vocabulary(n_tokens, *models):
     """Cut the rows of all models to one length: the least of n_tokens and their n_vocab.
 
-    Families pad their embeddings differently, and a padding row has no token: Qwen2.5 has
-    151,936 or 152,064 rows for one tokenizer. The target's distribution is then the one over
-    tokens that exist.
+    Families pad their embeddings differently: Qwen2.5 has 151,936 or 152,064 rows for one
+    tokenizer. The target's distribution is then the one over tokens that exist.
     """
     n_vocab = min([n_tokens, *(model.n_vocab for model in models)])
     for model in models:
@@ -220,23 +199,15 @@ def cut_vocabulary(n_tokens, *models):
 # ---- checks
 
 def row_tolerance(dtype):
-    """Return the relative difference of two rows that rounding may cause.
-
-    The rows agree in half the digits of `dtype`, at least. Parts of a float64 model compute in
-    float32, so half the digits of float32 are used there.
-    """
+    """Return the relative difference of two rows that rounding may cause: half the digits."""
     import torch
 
-    # eps is 10 ** -n for n digits, and its root is 10 ** (-n / 2).
+    # Parts of a float64 model compute in float32. The root of eps, 10 ** -n, has n / 2 digits.
     return math.sqrt(max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps))
 
 
 def check_causal(model, tolerance):
-    """Raise ValueError if a row changes with the tokens after it: such a model cannot guess.
-
-    transformers also loads encoders such as BERT as language models. Each row of an encoder is
-    computed from the whole text.
-    """
+    """Raise ValueError if a row changes with the tokens after it, as in encoders (BERT)."""
     # The first row of a causal model is the same, whether a token follows or not.
     with transformers_errors(f"run {type(model.model).__name__} {model.model.name_or_path}"):
         alone = model.fresh()([0], 1)[0]
@@ -258,24 +229,18 @@ def context_length(config):
     # Families use two names. A name that is missing or None states no limit.
     sizes = [getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len")]
     rope = getattr(config, "rope_parameters", None) or {}
-    # "longrope" changes the rows of all positions when a text becomes longer than the original
-    # length. Rows from a cache would then be wrong.
+    # Beyond the original length "longrope" changes all rows, so rows from a cache are wrong.
     if rope.get("rope_type") == "longrope":
         sizes.append(rope["original_max_position_embeddings"])
     return min([size for size in sizes if size], default=math.inf)
 
 
 def dtype_name(dtype):
-    """Return the name of a dtype of NumPy, PyTorch or --dtype; ValueError if not in DTYPES.
-
-    >>> dtype_name(None), dtype_name(np.float32), dtype_name(np.dtype("float64"))
-    ('auto', 'float32', 'float64')
-    """
+    """Return the name of a dtype of NumPy, PyTorch or --dtype; ValueError if not in DTYPES."""
     if dtype is None:
         return "auto"
-    # str(np.float32) is "<class 'numpy.float32'>", so the name of a class is taken instead.
-    name = getattr(dtype, "__name__", str(dtype))
-    name = name.removeprefix("torch.")
+    # A class has a name: str(np.float32) is "<class 'numpy.float32'>".
+    name = getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
     if name not in DTYPES:
         raise ValueError(f"need dtype {', '.join(DTYPES[:-1])} or {DTYPES[-1]}, got {dtype!r}")
     return name
@@ -311,9 +276,9 @@ def model_ready_to_run(model_or_folder, device, dtype):
 
 
 def import_torch(model_or_folder):
-    """Return the package torch; ValueError that says what needs it and how to install it."""
+    """Raise ValueError, with the command that installs them, without torch or transformers."""
     try:
-        import torch
+        import torch  # noqa: F401
         import transformers  # noqa: F401
     except ImportError as error:
         what = f"{str(model_or_folder)!r:.80}"
@@ -321,7 +286,6 @@ def import_torch(model_or_folder):
             what += f" (model_type {model_type})"
         raise ValueError(f"{what} needs PyTorch and transformers ({error}): "
                          f"{INSTALL}") from None
-    return torch
 
 
 def pytorch_name():
@@ -335,7 +299,7 @@ def pytorch_name():
 def transformers_errors(action):
     """Raise what transformers raises as a ValueError of one line; it was to do `action`."""
     try:
-        # Packages print while they load, and their messages must not mix with results.
+        # Packages print while they load.
         with contextlib.redirect_stdout(sys.stderr):
             yield
     except ImportError as error:
@@ -371,11 +335,10 @@ def read_config(name):
     settings = read_json(path) if path.is_file() else {}
     # transformers would check this too, but its message advises to allow the folder's code.
     model_type = settings.get("model_type")
-    is_known = isinstance(model_type, str) and model_type in CONFIG_MAPPING
-    if not is_known and "auto_map" in settings:
-        raise ValueError(f"{name} (model_type {model_type}) has Python code for its "
-                         "model, but code in a model folder is never run")
-    if not is_known:
+    if not (isinstance(model_type, str) and model_type in CONFIG_MAPPING):
+        if "auto_map" in settings:
+            raise ValueError(f"{name} (model_type {model_type}) has Python code for its "
+                             "model, but code in a model folder is never run")
         raise ValueError(f"transformers does not know the model_type {model_type!r:.80} in "
                          f"{path}: it may need a newer version")
     with transformers_errors(f"read {path}"):

@@ -44,8 +44,7 @@ def loaded_tokenizer(name):
                              "and the package sentencepiece)"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         tokenizer("a", verbose=False)  # reads the settings that loading does not read
-    # If the files are missing, some classes return a tokenizer with special tokens only. It has
-    # no token, or one token, besides these.
+    # Without the files, some classes return special tokens and at most one other token.
     if len(tokenizer) <= len(tokenizer.added_tokens_decoder) + 1:
         raise ValueError(f"need a tokenizer in {name} (tokenizer.json), got none")
     return tokenizer

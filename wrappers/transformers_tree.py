@@ -7,9 +7,8 @@ path. Without such a mask a tree of n nodes costs 1 + n passes, one for x and on
                 a column, and the dtype's least number elsewhere
     position    of a token: the number of tokens before it on its path, whatever its column
 
-Some models cannot use such a mask: models with a window in a layer, and models that derive
-their positions from the mask (BLOOM). `takes_mask` tries the mask on a small tree. If it fails,
-the model reads the path to each node by itself.
+Models with a window in a layer, or with positions derived from the mask (BLOOM), cannot use
+such a mask. `takes_mask` tries it on a small tree; if it fails, each path is read by itself.
 """
 
 import numpy as np
@@ -21,8 +20,8 @@ from variants.shared.tree_gpt2 import check_tree, with_unread
 def tree_rows(model, x, tree, n_last):  # -> [n_last, n_vocab]
     """Return the last rows of x + tree from one pass of a TransformersModel.
 
-    The pass reads the unread end of x too. Afterwards the cache holds x alone: accepted guesses
-    are read again in the next pass, which costs a few rows and moves no columns of the cache.
+    Afterwards the cache holds x alone: accepted guesses are read again in the next pass, which
+    costs a few rows and moves no columns of the cache.
     """
     check_tree(model, x, tree, n_last)
     try:
@@ -46,24 +45,20 @@ def mask_settings(peer, sees, n_past):
     """Return the mask and the positions of a pass, as the settings of transformers' forward."""
     import torch
 
-    n_new = len(sees)
     # All rows see the past, and each row sees the new tokens on its own path.
-    past = np.ones((n_new, n_past), bool)
+    past = np.ones((len(sees), n_past), bool)
     allowed = torch.from_numpy(np.hstack([past, sees]))
     mask = torch.zeros(1, 1, *allowed.shape, dtype=peer.dtype)
     mask.masked_fill_(~allowed, torch.finfo(peer.dtype).min)
-    # A node is on the path to itself, so the first unread token has depth 1 and position
-    # n_past.
-    depths = sees.sum(axis=1)
+    depths = sees.sum(axis=1)  # 1 for the first unread token, whose position is n_past
     positions = torch.from_numpy(n_past + depths - 1)[None]
     return {"attention_mask": mask.to(peer.device), "position_ids": positions.to(peer.device)}
 
 
 def takes_mask(model, tolerance):
     """Return whether the rows of a small tree equal the rows of its paths, read one by one."""
-    if not model.has_cache or any(model.cache.is_sliding):
-        return False
-    if model.n_ctx < 4:  # the texts below have up to 3 tokens
+    # The texts below have up to 3 tokens.
+    if not model.has_cache or any(model.cache.is_sliding) or model.n_ctx < 4:
         return False
     # After x = [0] the tree has the siblings 0 and a, and a child a of the first sibling. So
     # the texts are [0, 0], [0, a] and [0, 0, a].

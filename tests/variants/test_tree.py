@@ -47,18 +47,6 @@ def test_on_a_tree_of_one_path_the_test_is_that_of_a_chain(pair, of_tree, of_cha
         assert chain == tree
 
 
-@pytest.mark.parametrize("siblings", ["independent", "distinct"])
-@pytest.mark.parametrize("seed", range(10))
-def test_multi_step_sampling_accepts_more_than_sample_and_match(seed, siblings):
-    """Miao et al. (2023): sample and match draws from the target and looks for that child."""
-    draft, target = (toy(4, seed + more, zeros=0) for more in (0, 50))
-    p_target = target([0])[0]
-    accepted = mean_tokens(tree_step(draft, target, (2,), siblings)) - 1
-    matched = expectation(partial(draw_siblings, draft([0])[0], 2, siblings),
-                          lambda drawn: p_target[sorted({token for token, _ in drawn})].sum())
-    assert accepted >= matched - ROUNDING
-
-
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(1, 12))
 def test_the_best_ids_are_those_of_a_stable_sort(row, n):
     assert best_ids(np.array(row), n) == np.argsort(-np.array(row), kind="stable")[:n].tolist()
@@ -143,18 +131,14 @@ def test_every_node_has_the_logits_of_its_path_alone(x, tree):
     assert_close(rows, rows_alone((x + tree).texts()))
 
 
-@pytest.mark.parametrize("x, tokens, parents, message", [
-    ([], [1], [-1], "len"), ([1] * 16, [1], [-1], "n_ctx"),
-    ([1] * 15, [1, 2], [-1, 0], "n_ctx"), ([1], [13], [-1], "n_vocab")])
-def test_a_tree_that_does_not_fit_is_named(x, tokens, parents, message):
+@pytest.mark.parametrize("x, tokens, n_last, message", [
+    ([], [1], 2, "len"), ([1] * 16, [1], 2, "n_ctx"), ([1] * 15, [1, 2], 3, "n_ctx"),
+    ([1], [13], 2, "n_vocab"),
+    *(([1] * 5, [1, 2], n, f"n_last <= 1 . n_nodes = 3 .*= {n}$") for n in (-1, 0, 4))])
+def test_a_chain_or_a_number_of_rows_that_does_not_fit_is_named(x, tokens, n_last, message):
     with pytest.raises(ValueError, match=message):
-        tree_rows(TreeGPT2(PARAMS, 3), x, tree_of(tokens, parents))
+        TreeGPT2(PARAMS, 3)(x + tree_of(tokens, range(-1, len(tokens) - 1)), n_last)
 
-
-@pytest.mark.parametrize("n_last", [-1, 0, 4, 9])
-def test_a_number_of_rows_that_a_tree_does_not_have_is_refused(n_last):
-    with pytest.raises(ValueError, match=f"need 1 <= n_last <= 1 . n_nodes = 3 .*= {n_last}$"):
-        TreeGPT2(PARAMS, 3)([1, 2, 3, 4, 5] + tree_of([1, 2], [-1, 0]), n_last)
 
 
 def test_an_array_of_ids_continues_along_a_tree():

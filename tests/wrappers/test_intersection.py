@@ -376,15 +376,6 @@ def tokens_per_pass(n_draft_tokens, openings, N):
     return N * len(openings) / n_passes
 
 
-def test_the_bundled_draft_with_half_of_its_tokens_still_guesses():
-    """With random guesses, fewer than 20 passes would have a probability below 1e-15.
-
-    At least 11 of their 76 guesses would have to be accepted, each with probability 1 / 2048.
-    """
-    N = 30
-    assert N / tokens_per_pass(2048, OPENINGS[:1], N) < 20
-
-
 @pytest.mark.weekly
 def test_the_tokens_per_pass_of_half_of_the_tokens_are_those_of_the_page():
     """docs/any_model.md quotes them."""

@@ -2,9 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
-import sys
 from functools import partial
 
 import pytest
@@ -23,7 +20,6 @@ from run.task import load_task  # noqa: E402
 from sampling import with_sampling  # noqa: E402
 from speculative import Round, autoregressive_sampling, verify  # noqa: E402
 from tests.commands import outcome, refusal, run_main  # noqa: E402
-from tests.pages import ROOT  # noqa: E402
 from tests.wrappers.families import random_model, torch  # noqa: E402
 from tools import survey, will_it_pay  # noqa: E402
 from tools.will_it_pay import ids_of_file  # noqa: E402
@@ -96,22 +92,6 @@ def test_a_draft_of_another_kind_and_a_gpt2_through_transformers(folders):
     assert theirs["product"] != ours["product"]
 
 
-def test_a_name_leads_to_the_folder_in_the_hubs_cache(folders, tmp_path, monkeypatch):
-    for name in ("olmo2", "granite"):
-        cached = tmp_path / f"models--mine--{name}"
-        shutil.copytree(folders[name], cached / "snapshots" / "1234")
-        (cached / "refs").mkdir()
-        (cached / "refs" / "main").write_text("1234", encoding="utf-8")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", tmp_path)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    named = json_of("--draft_model_size", "mine/granite", "--target_model_size", "mine/olmo2",
-                    *SHORT)
-    assert named["speculative"]["ids"] == json_of(*flags_of(folders))["speculative"]["ids"]
-    assert named["settings"]["target_model_size"] == "mine/olmo2"
-    assert "offline mode is enabled" in refusal(
-        main.main, "--target_model_size", "mine/none", *SHORT)
-
-
 def test_many_prompts_have_the_text_of_each_alone_as_a_survey_writes_it(folders, tmp_path):
     (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
     words = (*pair_of(folders), "--dtype", "float64", "--n_tokens_to_generate", "8")
@@ -125,20 +105,6 @@ def test_many_prompts_have_the_text_of_each_alone_as_a_survey_writes_it(folders,
     rounds = survey.written_text(words, {"prompt": "A king"}, 1).rounds
     assert [token for result in rounds for token in result.ids] == second["ids"]
 
-
-@pytest.mark.weekly
-def test_two_workers_of_a_survey_write_the_same_records(folders, tmp_path):
-    pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
-    (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
-    words = (*pair_of(folders), "--dtype", "float64", "--temperature", 1,
-             "--n_tokens_to_generate", 6, "--prompts", tmp_path / "prompts", "--out")
-    status, _, _ = run_main(*words, tmp_path / "one")
-    assert status == 0
-    flags = map(str, ("--workers", 2, *words, tmp_path / "two"))
-    surveyed = subprocess.run([sys.executable, "-m", "tools.survey", *flags], cwd=ROOT,
-                              capture_output=True, text=True)
-    assert "Wrote 2 texts and 0 errors" in surveyed.stdout, surveyed.stderr
-    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
 
 
 def records_of(folder, lines, *flags):

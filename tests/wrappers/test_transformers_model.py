@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,19 +16,15 @@ from hypothesis import given, settings
 torch = pytest.importorskip("torch", reason="needs requirements/peers.txt")
 transformers = pytest.importorskip("transformers", reason="needs requirements/peers.txt")
 
-from exact.law import law, text_law  # noqa: E402
 from gpt2 import GPT2  # noqa: E402
 from lib.checkpoints.weights import random_params  # noqa: E402
 from sampling import with_sampling  # noqa: E402
-from speculative import complete, speculative_sampling  # noqa: E402
+from speculative import speculative_sampling  # noqa: E402
 from tests import bundled  # noqa: E402
-from tests.distributions import assert_same_law  # noqa: E402
 from tests.pages import ROOT, code, file_text  # noqa: E402
 from tests.reuse import COPIES, assert_close, assert_used_is_fresh, some_edits  # noqa: E402
-from tests.small import COSTS, forms, needs  # noqa: E402
 from tests.wrappers.families import FAMILIES, NO_CACHE, PATH_BY_PATH, random_model  # noqa: E402
 from utils import MODELS_DIR  # noqa: E402
-from variants import DECODERS, Models, build  # noqa: E402
 from variants.shared.branches import tree_of_paths  # noqa: E402
 from wrappers.transformers_model import TransformersModel, cut_vocabulary  # noqa: E402
 from wrappers.transformers_tokenizer import transformers_tokenizer  # noqa: E402
@@ -217,49 +213,6 @@ def test_rows_that_no_token_has_are_cut_from_both_models():
 
 
 # ---- decoding
-
-READERS = [name for name in DECODERS if not {"heads", "params"} & needs(name)]
-TINY = dict(vocab_size=3, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
-            num_attention_heads=1, num_key_value_heads=1, eos_token_id=2)
-
-
-class Remembered(TransformersModel):
-    """A model that reads each text once: an enumeration asks for few texts thousands of times."""
-
-    def __init__(self, seed):
-        self.rows = {}
-        super().__init__(random_model("llama", seed=seed, **TINY))
-
-    def __call__(self, ids, n_last=1):
-        texts = ids.texts() if hasattr(ids, "texts") else [ids]
-        key = (*map(tuple, texts), n_last)
-        if key not in self.rows:
-            self.rows[key] = super().__call__(ids, n_last)
-        return self.rows[key].copy()
-
-
-@pytest.fixture(scope="module")
-def tiny_pair():
-    return Remembered(seed=0), Remembered(seed=1)
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_the_text_is_distributed_as_the_targets_own(name, tiny_pair):
-    draft, target = tiny_pair
-    sampling = dict(temperature=0.0 if DECODERS[name].greedy else 0.7, top_k=2)
-    models = Models(draft, target, sampling, costs=COSTS)
-    new_step = partial(build, name, models, forms(name)[0].flags)
-    got = law(lambda rng: tuple(complete([0, 1, 0], new_step(), 3, rng)))
-    rows = with_sampling(target.fresh(), **sampling)
-    assert_same_law(got, text_law([0, 1, 0], rows, 3))
-
-
-def test_the_two_models_of_that_test_differ(tiny_pair):
-    """Otherwise every guess is accepted."""
-    draft, target = [with_sampling(model, temperature=0.7, top_k=2)([0, 1, 0], 1)
-                     for model in tiny_pair]
-    assert np.abs(draft - target).sum() / 2 > 0.05
-
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mistral, window", "falcon"])
 def test_greedy_texts_are_those_of_transformers_generate(name):

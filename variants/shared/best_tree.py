@@ -65,12 +65,8 @@ def n_levels(shape):
 
 
 def best_nodes(products, n):
-    """Return the root and the n other largest entries of {path: product}, parents first. (a)
-
-    The entries are a tree, because no product exceeds the product of the parent.
-    """
-    # Of equal products the smaller path comes first. A path is larger than its own start, as
-    # (0, 2) > (0,), so a parent comes before its children.
+    """Return the root and the n other largest entries of {path: product}, parents first. (a)"""
+    # Of equal products the smaller path comes first: (0,) < (0, 2), so parents come first.
     best = sorted(products, key=lambda path: (-products[path], path))
     return {path: products[path] for path in best[: 1 + n]}
 
@@ -96,13 +92,11 @@ def best_shape(acceptances, c, pass_cost):
         for path in products:
             for rank, p in enumerate(acceptances):
                 children[*path, rank] = products[path] * p
-        # A path that is dropped here is not missed later, because no path below it has a larger
-        # product, and `most` other paths have products as large.
+        # `most` paths are enough: no path below a dropped one has a larger product than these.
         products = best_nodes(products | children, most)
 
-        # The root and the first n guesses are a tree, too, because parents come first. F[n] is
-        # the F of this tree. If it has fewer than `depth` levels, an earlier pass of the loop
-        # has tried it already, at a lower cost.
+        # F[n] is the F of the root and the first n guesses, a tree because parents come first.
+        # If it has fewer than `depth` levels, it was tried before, at a lower cost.
         F = np.cumsum(list(products.values()))
         for n in range(len(F)):
             speedup = float(F[n] / (pass_cost[n] + depth * c))
@@ -122,15 +116,13 @@ def reached_nodes(tree, ids):
         guesses = [tree.tokens[child] for child, _ in tree.guesses_at(node)]
         rank = guesses.index(token) if token in guesses else None
         yield len(guesses), rank
-        # Only the last token can be no guess. Then its node is None, but the loop ends here.
-        node = tree.child(node, token)
+        node = tree.child(node, token)  # None at most after the last token, which ends the loop
 
 
 def auto_tree(step_of, costs):
     """Return the step of one text, which chooses a tree for every round, as --K auto chooses K.
 
-    `step_of(shape)` is the step with one shape. The acceptance of a rank without guesses
-    approaches START_ACCEPTANCES, so the rank is retried.
+    `step_of(shape)` is the step with one shape.
     """
     n_ranks = len(START_ACCEPTANCES)
     counts = Acceptance(accepted=np.zeros(n_ranks), tested=np.zeros(n_ranks))
@@ -142,19 +134,18 @@ def auto_tree(step_of, costs):
         return shape
 
     def step(x, n_left, rng):
-        # START_ACCEPTANCES count as one more reached node.
+        # START_ACCEPTANCES count as one more reached node, so a rank without guesses is tried
+        # again.
         acceptances = (counts.accepted + START_ACCEPTANCES) / (counts.tested + 1)
         # best_shape needs acceptances that do not grow from rank to rank.
         acceptances = np.minimum.accumulate(acceptances)
-        # Rounded acceptances are often equal to those of an earlier round, whose shape is
-        # cached.
+        # Rounded, they often equal those of an earlier round, whose shape is cached.
         shape = shape_for(tuple(acceptances.round(2).tolist()))
         result = step_of(shape)(x, n_left, rng)
 
         counts.fade()
         for n_guesses, rank in reached_nodes(result.guesses, result.ids):
-            # p_b is the share of reached nodes that accept child b. So every guess of a reached
-            # node counts, also the guesses after the accepted one.
+            # p_b is the share of reached nodes that accept child b, so all guesses count.
             counts.tested[:n_guesses] += 1
             if rank is not None:
                 counts.accepted[rank] += 1

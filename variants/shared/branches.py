@@ -97,8 +97,7 @@ class Tree:
     def ancestors(self):  # -> [n_nodes, n_nodes] of bool
         """Return in row i the nodes of node i's path: entry [i, j] is True if node j is on it.
 
-        A path includes its last node, so entry [i, i] is True. The sum of row i is the depth of
-        node i, which is 1 for the root's children.
+        A path includes its last node. So the sum of row i is node i's depth, 1 below the root.
 
         >>> Tree(tokens=[5, 6, 8], parents=[-1, 0, -1]).ancestors().astype(int)
         array([[1, 0, 0],
@@ -161,33 +160,30 @@ def tree_of_paths(paths, n_vocab):
 def with_tree_sampling(model, **settings):
     """Return a tree model of probabilities from a tree model of logits, like `with_sampling`.
 
-    A repetition penalty on a row counts the tokens of the row's own text, not of other
-    branches.
+    Each row is warped with its own text: a repetition penalty counts no other branch.
     """
-    keep = getattr(model, "keep", None)  # the tokens that EAGLE's head can guess
-    depends_on_text = settings.get("repetition_penalty", 1) != 1 or settings.get("allowed")
-    if keep is not None and not depends_on_text:
-        # Few logits are turned into probabilities; all others would become 0, which takes long.
-        def few_probabilities(ids, n_last):
-            rows = np.zeros((n_last, model.n_vocab))
-            rows[:, keep] = warp(model.kept_logits(ids, n_last), **settings)
-            return rows
-
-        return few_probabilities
-
     def probabilities(ids, n_last):
         rows_and_texts = zip(model(ids, n_last), texts_of_rows(ids, n_last))
         return np.array([warp(row, ids=text, **settings) for row, text in rows_and_texts])
 
+    def few_probabilities(ids, n_last):
+        rows = np.zeros((n_last, model.n_vocab))
+        rows[:, model.keep] = warp(model.kept_logits(ids, n_last), **settings)
+        return rows
+
+    depends_on_text = settings.get("repetition_penalty", 1) != 1 or settings.get("allowed")
+    # EAGLE's head may guess few tokens. The softmax of all logits would take long.
+    if getattr(model, "keep", None) is not None and not depends_on_text:
+        return few_probabilities
     return probabilities
 
 
 def best_ids(row, n):
     """Return the n tokens with the largest entries of a row, largest first, equals by id."""
-    n = min(n, len(row))
-    nth_largest = np.partition(row, -n)[-n]
-    # Only these few are sorted: sorting the whole row is ten times slower.
-    candidates = np.flatnonzero(row >= nth_largest)  # ascending ids
-    # Largest first; a stable sort leaves equal entries in ascending order of their ids.
-    best_first = np.argsort(-row[candidates], kind="stable")
-    return candidates[best_first][:n].tolist()
+    row = np.array(row, float)  # a copy
+    best: list[int] = []
+    # A sort of the whole row would take longer than these few searches.
+    for _ in range(min(n, len(row))):
+        best.append(int(row.argmax()))  # of equals the lowest id
+        row[best[-1]] = -np.inf
+    return best

@@ -21,9 +21,9 @@ and the guessed token.
 
 There are two norms, because states and embeddings differ in scale. The pairs of the text have
 the target's own states, here f_0, f_1 and f_2. The pairs of guesses have predicted states, here
-f_3, because the target has not read the guesses. In the cache, the keys and values of the
-tree's nodes follow those of the text. When a guess has become text, its keys and values are
-computed again, from the target's own state.
+f_3, because the target has not read the guesses. In the cache, the pairs of a tree's nodes
+follow those of the text. When a guess has become text, its pair is read again, with the
+target's own state.
 """
 
 import numpy as np
@@ -82,23 +82,19 @@ class Head:
         return self.model.logits(self.predicted[-n_last:])
 
     def share(self):
-        """Return about the time of a draft pass, in passes of the target over one position.
-
-        Reading the weights takes most of the time, so this is the ratio of the weights read.
-        """
+        """Return about the time of a draft pass, in target rows: the ratio of weights read."""
         return n_read(self.weights) / n_read(self.target.params)
 
     def read(self, x):  # -> [1, n_embd]
         """Return the state predicted at the end of x, from the target's states before it."""
         n_pairs = len(x) - 1
-        # Pair i has the state at token i, which depends on tokens 0 .. i, and token i + 1. So
-        # texts with the same first n tokens have the same first n - 1 pairs.
-        n_common = common_prefix(self.ids, x) - 1
+        # Pair i depends on tokens 0 .. i + 1, so texts that share n tokens share n - 1 pairs.
+        n_shared = common_prefix(self.ids, x) - 1
         # The last pair is always read again, because its predicted state is wanted.
-        n_past = max(0, min(n_common, n_pairs - 1))  # pairs whose keys and values are reused
+        n_past = max(0, min(n_shared, n_pairs - 1))  # pairs whose keys and values are reused
         n_new = n_pairs - n_past
         states = self.states_of(x[:-1], n_new)
-        tokens = x[n_past + 1 :]  # the tokens that came next, n_new of them
+        tokens = x[-n_new:]  # the tokens that came next
         self.ids = x[: n_past + 1]  # so that Ctrl-C below leaves ids and cache consistent
         # The new pairs are a path: each sees itself and the pairs before it.
         sees = np.tri(n_new, dtype=bool)
@@ -107,11 +103,7 @@ class Head:
         return predicted[-1:]
 
     def read_nodes(self, tree):  # -> [n_new, n_embd]
-        """Return the states predicted at the next nodes whose parents have been read.
-
-        Of a chain of three unread nodes this is one node per call; of three children of the
-        root it is all three in one call.
-        """
+        """Return the states predicted at the next nodes, as far as their parents are read."""
         first = len(self.predicted) - 1  # the first unread node: row 0 is the end of the text
         end = first
         while end < len(tree) and tree.parents[end] < first:
@@ -127,23 +119,19 @@ class Head:
     def predict_states(self, states, tokens, n_past, sees):  # -> [n_new, n_embd]
         """Return the states predicted from n_new pairs, each a row of `states` and a token.
 
-        The pairs of the text are columns 0 .. n_past - 1 of the cache. The n_nodes pairs of a
-        tree or of a path follow; the last n_new of them are read now. `sees` [n_new, n_nodes]
-        of bool has a row for each new pair: the pairs of the tree that it sees, its own
-        included. Every new pair sees all pairs of the text.
+        In the cache, n_nodes pairs of a tree or a path follow n_past pairs of the text; the
+        last n_new of the nodes are read now. `sees` [n_new, n_nodes] of bool has a row for each
+        new pair: the nodes that it sees, itself included. It sees all pairs of the text.
         """
         n_new, n_nodes = sees.shape
         n_columns = n_past + n_nodes
         self.cache = widened(self.cache, n_columns)  # for a tree near the context's end
-        # A pair at depth d (a child of the root has depth 1) sees d pairs of the tree: its
-        # ancestors and itself. It follows n_past pairs of the text and d - 1 of the tree, so it
-        # is pair n_past + d - 1 of its branch. The token of pair i is token i + 1, which here
-        # has position n_past + d.
+        # A node of depth d sees d nodes, its ancestors and itself. So it is pair n_past + d - 1
+        # of its branch, and the token of pair i has position i + 1.
         depths = sees.sum(axis=1)
         positions = np.asarray(n_past + depths, like=self.cache)
         mask = mask_of(sees, like=self.cache)
-        first_new = n_columns - n_new  # the new pairs are the last columns
-        attend = cached(self.cache, first_new, mask)
+        attend = cached(self.cache, n_columns - n_new, mask)  # the new pairs come last
         return self.run(states, np.asarray(tokens, like=self.cache), positions, attend)
 
     def run(self, states, tokens, positions, attend):  # -> [n_new, n_embd]
@@ -176,8 +164,8 @@ def n_read(params):
 def build_head(params, weight):
     """Return the head's weights without `keep`: the target's tree, with one block and fc.
 
-    Each array of the block and of the norms has the shape of the target's own. `weight(name,
-    *shape)` returns one array; the other numbers, such as a norm's eps, are the target's.
+    `weight(name, *shape)` returns an array of the block or a norm, in the shape of the
+    target's. Other numbers, such as a norm's eps, are the target's own.
     """
     def alike(tree, name):
         if isinstance(tree, dict):
@@ -199,8 +187,7 @@ def load_head(models):
     stored = open_heads(models)
 
     def weight(name, *shape):
-        # In memory each output's weights lie side by side, as lib/backend/products.py needs
-        # them.
+        # Each output's weights lie side by side, as lib/backend/products.py needs them.
         array = stored(f"eagle/{name}", *shape)
         return np.asarray(array, order="F", like=array)
 

@@ -15,8 +15,7 @@ KEEP = "eagle/keep"
 
 
 def fingerprint(wte):
-    """Return a hash of the target's token embeddings, which identifies the target."""
-    # In float16, so that a target has one fingerprint in every precision.
+    """Return a hash of the target's token embeddings: the same in every precision."""
     return hashlib.sha256(to_host(wte).astype(np.float16).tobytes()).hexdigest()
 
 
@@ -25,29 +24,29 @@ def find_heads(folder, this_target):
 
     ValueError if there is none, or the folder's file is for a different target.
     """
-    own = Path(folder) / NAME if folder else None
-    paths = [own] if own and own.exists() else sorted(MODELS_DIR.glob(f"*/{NAME}"))
-    for path in paths:
+    def target_of(path):
         _, metadata = open_arrays(path)
-        # A file without the entry is accepted.
-        trained_for = metadata.get("target", this_target)
-        if trained_for == this_target:
-            return path
-        if path is own:
-            raise ValueError(f"the heads in {path} were not trained for this target: their "
-                             f"target's fingerprint is {trained_for[:8]!r}, this target's "
+        return metadata.get("target", this_target)  # a file without the entry is accepted
+
+    own = Path(folder) / NAME if folder else None
+    if own and own.exists():
+        if target_of(own) != this_target:
+            raise ValueError(f"the heads in {own} were not trained for this target: their "
+                             f"target's fingerprint is {target_of(own)[:8]!r}, this target's "
                              f"{this_target[:8]!r}")
+        return own
+    for path in sorted(MODELS_DIR.glob(f"*/{NAME}")):
+        if target_of(path) == this_target:
+            return path
     raise ValueError(f"there are no heads for this target: no file {own}, and no file in "
                      f"{MODELS_DIR} was trained for it (models/training trains heads)")
 
 
 def open_heads(models):
-    """Return `weight(name, *shape)`, which reads an array of the target's heads: a Weights.
+    """Return `weight(name, *shape)`, a Weights, which reads an array of the target's heads.
 
-    `weight(name)`, without a shape, accepts every shape.
-
-    ValueError if the file is absent, broken or for a different target, or if an array is
-    absent, has a different shape or a number that is not finite.
+    Without a shape it accepts every shape. ValueError if the file is absent, broken or for a
+    different target, or if an array is absent, has a different shape or is not finite.
     """
     wte = models.target.params["wte"]
     path = find_heads(models.folder, fingerprint(wte))
@@ -68,9 +67,9 @@ def read_keep(path, n_vocab):
         if KEEP not in file.keys():
             return None
         keep = file.get_tensor(KEEP)
-    are_ids = keep.dtype.kind == "i" and keep.ndim == 1 and keep.size > 0
-    # The ids ascend, so the first one is the smallest and the last one the largest.
-    if not (are_ids and (np.diff(keep) > 0).all() and 0 <= keep[0] and keep[-1] < n_vocab):
+    are_numbers = keep.dtype.kind == "i" and keep.ndim == 1 and keep.size > 0
+    # keep[0] is the smallest and keep[-1] the largest, if they ascend.
+    if not (are_numbers and (np.diff(keep) > 0).all() and 0 <= keep[0] <= keep[-1] < n_vocab):
         raise ValueError(f"need {KEEP} in {path} to be ascending ids below n_vocab = "
                          f"{n_vocab}, got {keep.dtype} of shape {keep.shape}: {keep!s:.80}")
     return keep

@@ -1,8 +1,7 @@
 """Keep the hidden states of the target's passes, for the heads of Medusa and EAGLE.
 
 Adds to gpt2.py: the states after ln_f, each stored under the text up to the state's token. The
-passes compute the states anyway, so the guesses of medusa.py and eagle.py need no extra pass of
-the target.
+passes compute them anyway, so the heads' guesses need no extra pass of the target.
 """
 
 from dataclasses import dataclass, field

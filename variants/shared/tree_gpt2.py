@@ -41,10 +41,7 @@ class TreeReader(CachedModel):
         return super().read(ids, n_last)
 
     def read_tree(self, x, tree):  # -> [n_new, n_embd]
-        """Run one pass over the unread end of x and the tree below it.
-
-        The last 1 + n_nodes rows are the rows of a tree model: the last row of x is the root's.
-        """
+        """Run one pass over the unread end of x and the tree: the root's row is x's last."""
         self.keep_path(x)
         n_past = self.n_reusable(self.ids, x, 1)
 
@@ -68,20 +65,13 @@ class TreeReader(CachedModel):
         return self.forward(tokens, positions, attends)
 
     def keep_path(self, ids):
-        """If `ids` continues self.ids along paths of the last tree, append the longest of them.
-
-        The keys and values of the path move to the columns after the text.
-        """
+        """Append to self.ids the longest path of the last tree along which `ids` continues."""
         n = len(self.ids)
         paths = self.paths
         self.paths = {}  # from now on the columns after self.ids may be overwritten
-        accepted: tuple = ()
-        for path in paths:
-            text = [*self.ids, *path]
-            if ids[: len(text)] == text and len(path) > len(accepted):
-                accepted = path
-        if accepted:
-            # The path's columns are scattered among the columns of rejected nodes.
+        followed = [path for path in paths if ids[: n + len(path)] == [*self.ids, *path]]
+        if accepted := max(followed, key=len, default=()):
+            # The path's keys and values move to the columns after the text.
             columns = np.asarray(n + paths[accepted], like=self.cache)
             self.cache[:, :, :, n : n + len(accepted)] = self.cache[:, :, :, columns]
             self.ids = ids[: n + len(accepted)]
@@ -111,14 +101,12 @@ def check_tree(model, x, tree, n_last):
 def with_unread(unread, tree):
     """Return one tree: the unread tokens of a text as a path, and `tree` below the path's end.
 
-    The root of `tree`, node -1, becomes the last node of the path.
-
     >>> with_unread([7, 9], Tree(tokens=[5, 6, 8], parents=[-1, 0, -1])).parents
     [-1, 0, 1, 2, 1]
     """
     n = len(unread)
     path = range(-1, n - 1)  # the parent of each token is the token before it
-    below = [n + parent for parent in tree.parents]
+    below = [n + parent for parent in tree.parents]  # the root, -1, is the path's last node
     return Tree(unread + tree.tokens, [*path, *below])
 
 
