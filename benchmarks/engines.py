@@ -31,7 +31,9 @@ from utils import MODELS_DIR
 
 PER_ROUND = 4  # guesses
 SEEDS = 16  # texts per prompt at temperature 1
-COLUMNS = ("tokens/pass at 0", "tokens/pass at 1", "tokens/s", "plain tokens/s")
+COLUMNS = {  # {column: the form of its numbers}
+    "tokens/pass at 0": "{:.2f}", "tokens/pass at 1": "{:.2f}",
+    "tokens/s": "{:.0f}", "plain tokens/s": "{:.0f}"}
 
 
 def n_threads(model):
@@ -198,7 +200,8 @@ def paragraphs(figures, args):
     """Yield the sentence and the table of a file."""
     yield f"The bundled pair, K = {figures['K']}, {figures['texts']}. {figures['measured']}"
     yield markdown_table(["engine", "same", *COLUMNS],
-                         [[name, row["same"], *(shown(row[column]) for column in COLUMNS)]
+                         [[name, row["same"],
+                           *(shown(row[column], form) for column, form in COLUMNS.items())]
                           for name, row in figures["rows"].items() if name in args.only])
 
 

@@ -144,8 +144,9 @@ def add_predictions(races, passes):
 def pass_paragraphs(part):
     """Yield a sentence and the two tables of `pass_times`."""
     yield (f"{part['bandwidth_GB_per_s']:.1f} GB/s, so a floor of {part['floor_ms']:.2f} ms "
-           f"per token; one row from cold caches takes {part['row_over_floor']:.2f} times the "
-           f"floor. A draft pass takes {ranged(part['draft_ms'])} ms.")
+           f"per token; after the processor's caches are emptied, a pass over one row takes "
+           f"{part['row_over_floor']:.2f} times the floor. A draft pass takes "
+           f"{ranged(part['draft_ms'])} ms.")
     heads = ["rows in one pass", "ms (quartiles)", "relative"]
     rows = time_rows(part["rows_ms"])
     if part["numpy_rows_ms"]:  # empty on a GPU

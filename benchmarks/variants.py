@@ -4,8 +4,8 @@
     python -m benchmarks variants --rows stopping "speculative --K 2" "speculative --K 3"
 
 All decoders take turns on each prompt (measure/race.py), and everything is repeated; at
-temperature 1 each repeat draws different texts. The time includes reading the prompt, but not
-loading.
+temperature 1 each repeat draws different texts. Times are without loading and without the
+prompt.
 
     tokens/pass    new tokens / rounds: a round is one pass of the target
     rows/pass      rows of the target that a pass computes, on average

@@ -232,7 +232,7 @@ def along_paths(model: Model) -> Model:
 
 # ---- the ladder
 
-# (rung, what it adds to the rung below, a function (toy, K) -> expected tokens per round)
+# (rung, how it guesses and tests, a function (toy, K) -> expected tokens per round)
 Rung = tuple[str, str, Callable[[str, int], Any]]
 LADDER: list[Rung] = [
     ("plain decoding", "one token per pass", lambda toy, K: 1),
@@ -254,7 +254,7 @@ LADDER: list[Rung] = [
 
 
 def climb(toy: str, K: int) -> list[tuple[str, str, float]]:
-    """Return [(rung, what it adds, expected tokens per round)]."""
+    """Return [(rung, how it guesses and tests, expected tokens per round)]."""
     return [(rung, adds, float(tokens(toy, K))) for rung, adds, tokens in LADDER]
 
 
@@ -265,13 +265,13 @@ def ladder_table(toy: str = "A", K: int = 3) -> str:
     for rung, adds, tokens in climb(toy, K):
         rows.append([rung, adds, f"{tokens:.3f}", f"{tokens - before:+.3f}"])
         before = tokens
-    table = markdown_table(["test", "what it adds", "tokens per round", "more"], rows)
+    table = markdown_table(["test", "how it works", "tokens per round", "more"], rows)
     bound = float(chain_mean(guess, chain_bound, toy, K))
     return "\n".join([
         table, "",
-        f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. Block is the best lossless "
-        "test of one chain of drawn guesses. If later rounds may depend on its guesses too, no "
-        f"test exceeds {bound:.3f}."])
+        f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. For one chain of drawn "
+        "guesses, block is the best lossless test that treats each round alone. No lossless test "
+        f"of a chain exceeds {bound:.3f}, even if later rounds depend on rejected guesses."])
 
 
 @command("exact.expected")
