@@ -376,6 +376,8 @@ def test_a_llama_of_three_tokens_has_its_distribution_by_every_decoder(name, i, 
         step = build(name, Models(draft, target, sampling, folder, COSTS), forms(name)[i].flags)
         return tuple(complete(X, step, N, rng))
 
+    # The prompt is read before: the last bits of a row depend on how many rows are read with it.
+    write(np.random.default_rng(0))
     assert_same_law(law(write), right)
 
 
