@@ -38,7 +38,10 @@ def exponentials(u, n):  # -> [n]
 
 
 def race_sample(probs, rng):
-    """Draw the first runner to arrive, by one uniform number; `probs` are their speeds."""
+    """Draw the first runner to arrive, by one uniform number as in `sample`.
+
+    `probs` are the runners' speeds.
+    """
     probs = np.asarray(probs)
     if not 0 < probs.sum() < np.inf:
         raise ValueError(f"need probabilities with a finite sum > 0, got sum {probs.sum()}")
