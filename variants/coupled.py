@@ -38,10 +38,7 @@ def exponentials(u, n):  # -> [n]
 
 
 def race_sample(probs, rng):
-    """Draw the first runner to arrive, by one uniform number as in `sample`.
-
-    `probs` are the runners' speeds.
-    """
+    """Draw the first runner to arrive, by one uniform number; `probs` are their speeds."""
     probs = np.asarray(probs)
     if not 0 < probs.sum() < np.inf:
         raise ValueError(f"need probabilities with a finite sum > 0, got sum {probs.sum()}")

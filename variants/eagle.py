@@ -55,21 +55,20 @@ def build(models: Models,
         step_with_guesses = tree_step(models, widths, siblings, total, K or 4)
 
     def step(x, n_left, rng):
-        # A single token has no state before it, so the head has no pair. With n_left = 1 the
-        # round has no guesses.
-        if len(x) == 1:
-            n_left = 1
-        return step_with_guesses(x, n_left, rng)
+        # A single token has no state before it, so the head has no pair, and no guess.
+        return step_with_guesses(x, 1 if len(x) == 1 else n_left, rng)
 
     return step
 
 
-CHAIN_NEEDS, TREE_NEEDS = needing("heads"), needing("heads", "tree")
+def needs(settings):
+    """Return what a chain or a tree of the head needs."""
+    of_guesses = needing("heads") if settings["widths"] == "chain" else needing("heads", "tree")
+    return of_guesses(settings)
+
+
 DECODER = Decoder(
     "eagle", "Li et al. (2024a)", "https://arxiv.org/abs/2401.15077",
     idea="guesses with one layer that reads the target's states and its own guesses",
     family="heads on the target",
-    guess=guess_chain, test=verify, build=build,
-    needs=lambda settings: (
-        CHAIN_NEEDS if settings["widths"] == "chain" else TREE_NEEDS)(settings),
-    tree=(guess_shape, verify_tree))
+    guess=guess_chain, test=verify, build=build, needs=needs, tree=(guess_shape, verify_tree))

@@ -41,6 +41,7 @@ The window moves as far as the text and is filled up at once. By default the aut
 it by one position, and fills it level by level in the first rounds.
 """
 
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle, islice
 from typing import Annotated
@@ -101,17 +102,17 @@ def make_tree(runs, paths, k, n_vocab):
     return tree, ends
 
 
+@dataclass
 class Lookahead:
     """Hold the window and the pool of one text between its rounds."""
 
-    def __init__(self, n_columns, ngram, pool_size, n_vocab):
-        self.n_columns = n_columns
-        self.ngram = ngram
-        self.pool_size = pool_size
-        self.n_vocab = n_vocab
-        self.window: list[list] = []  # columns
-        self.ends: list[int] = []  # the node at the end of each column's path, in this round
-        self.pool: dict[int, list] = {}  # first token -> its latest runs, as in `add_to_pool`
+    n_columns: int
+    ngram: int
+    pool_size: int
+    n_vocab: int
+    window: list = field(default_factory=list)  # columns
+    ends: list = field(default_factory=list)  # the node at the end of each column's path
+    pool: dict = field(default_factory=dict)  # first token -> its latest runs
 
     def next_tree(self, x, k):
         """Return the n-grams of the pool that begin with x[-1], in one tree with the window."""

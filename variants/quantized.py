@@ -15,9 +15,9 @@ target that read them would be a different model.
 from lib.backend.int8 import int8
 from lib.backend.products import warm_up
 from lib.checkpoints.weights import flatten
-from speculative import Step, draft_and_verify, guess, verify
+from speculative import Step, guess, verify
 from variants.registry import GUESSES_OR_AUTO, Decoder, Models, needing
-from variants.speculative import choosing_step
+from variants.speculative import chain_step
 
 TABLES = ("wte", "lm_head")
 MATRICES = (*TABLES, "/w")  # the ends of the names of matrices
@@ -46,16 +46,13 @@ def int8_copy(model, notify=None):
 
     `notify` is called with a sentence if products have to be compiled.
     """
-    # The compiled product is made ready now, so that the first round does not wait for it.
-    warm_up(model.dtype, notify, is_int8=True)
+    warm_up(model.dtype, notify, is_int8=True)  # so that the first round does not wait for it
     return model.with_params(with_matrices(model.params, int8))
 
 
 def is_int8_copy(draft, target):
     """Return whether a draft is the copy of a target: the copy shares all but the matrices."""
-    params = getattr(draft, "params", None)  # a draft of wrappers/ has none
-    if params is None:
-        return False
+    params = getattr(draft, "params", {})  # a draft of wrappers/ has none
     of_target = dict(flatten(target.params))
     shared = {name for name, weight in flatten(params) if weight is of_target.get(name)}
     return shared == {name for name in of_target if not name.endswith(MATRICES)}
@@ -65,9 +62,7 @@ def build(models: Models, K: GUESSES_OR_AUTO = 5) -> Step:
     """Return the papers' own step with the copy as the draft, made here if models have none."""
     if not is_int8_copy(models.draft, models.target):
         models = models._replace(draft=int8_copy(models.target))
-    if K == "auto":
-        return choosing_step(models, *COPY_COUNTS)
-    return draft_and_verify(models.draft_rows, models.target_rows, K, models.test)
+    return chain_step(models, K, COPY_COUNTS)
 
 
 DECODER = Decoder(

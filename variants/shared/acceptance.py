@@ -4,30 +4,26 @@ Adds to speculative.py: acceptance rates from finished rounds. A model's accepta
 along a text, so older rounds count less.
 """
 
-# For --K auto and --widths auto: after every further round, a round's weight is multiplied by
-# this.
-DECAY = 0.98
+from dataclasses import dataclass
+from typing import Any
+
+DECAY = 0.98  # for --K auto and --widths auto: a round's weight, relative to the next round's
 START_COUNTS = (3.0, 4.0)  # accepted, tested: a rate of 0.75 before any round
 
 
+@dataclass
 class Acceptance:
-    """Hold decaying counts of accepted and of tested guesses.
+    """Hold decaying counts: numbers, or arrays with an entry for each kind of guess."""
 
-    The counts are numbers, or arrays with an entry for each kind of guess. `at_rest` is a pair
-    of such counts, accepted and tested. While no guesses are added, `fade` moves the counts
-    towards `at_rest`.
-    """
-
-    def __init__(self, accepted, tested, decay=DECAY, at_rest=(0.0, 0.0)):
-        self.accepted = accepted
-        self.tested = tested
-        self.decay = decay
-        self.at_rest = at_rest
+    accepted: Any
+    tested: Any
+    decay: float = DECAY
+    at_rest: tuple = (0.0, 0.0)  # the accepted and tested to which `fade` moves the counts
 
     def fade(self):
         """Reduce the weight of all rounds so far; call this before counting a new round."""
         accepted_at_rest, tested_at_rest = self.at_rest
-        # These sums are new arrays. So later additions do not change the caller's arrays.
+        # The sums are new arrays, so that later additions do not change the caller's.
         self.accepted = accepted_at_rest + self.decay * (self.accepted - accepted_at_rest)
         self.tested = tested_at_rest + self.decay * (self.tested - tested_at_rest)
 

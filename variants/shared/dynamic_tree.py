@@ -12,8 +12,8 @@ draft makes a long tree and a hesitant draft a wide tree.
 (b) Select: after the last level, the best `total` guesses of all levels are the tree.
 
 The children of a node are the draft's best tokens. They are not drawn, so their rows are
-one-hot, and the test is exact for any tree, at every temperature. That the values estimate
-acceptance is an assumption (Li et al. (2024b) Sec. 3.2); it affects the speed, not the text.
+one-hot, and the test is exact for any tree. That the values estimate acceptance is an
+assumption (Li et al. (2024b) Sec. 3.2), which affects the speed, not the text.
 """
 
 from variants.shared.best_tree import best_nodes
