@@ -15,9 +15,9 @@ target that read them would be a different model.
 from lib.backend.int8 import int8
 from lib.backend.products import warm_up
 from lib.checkpoints.weights import flatten
-from speculative import Step, guess, verify
+from speculative import Step, draft_and_verify, guess, verify
 from variants.registry import GUESSES_OR_AUTO, Decoder, Models, needing
-from variants.speculative import chain_step
+from variants.speculative import choosing_step
 
 TABLES = ("wte", "lm_head")
 MATRICES = (*TABLES, "/w")  # the ends of the names of matrices
@@ -62,7 +62,9 @@ def build(models: Models, K: GUESSES_OR_AUTO = 5) -> Step:
     """Return the papers' own step with the copy as the draft, made here if models have none."""
     if not is_int8_copy(models.draft, models.target):
         models = models._replace(draft=int8_copy(models.target))
-    return chain_step(models, K, COPY_COUNTS)
+    if K == "auto":
+        return choosing_step(models, COPY_COUNTS)
+    return draft_and_verify(models.draft_rows, models.target_rows, K, models.test)
 
 
 DECODER = Decoder(

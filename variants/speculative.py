@@ -18,18 +18,18 @@ RETRY_AFTER = 32
 
 def build(models: Models, K: GUESSES_OR_AUTO = 4) -> Step:
     """Return the papers' own step, or with --K auto the step of one text that chooses K."""
-    return chain_step(models, K, START_COUNTS)
+    if K == "auto":
+        return choosing_step(models, START_COUNTS)
+    return draft_and_verify(models.draft_rows, models.target_rows, K, models.test)
 
 
-def chain_step(models, K, start_counts):
-    """Return the step of K guesses from the draft; with K auto, of as many as pay.
+def choosing_step(models, start_counts):
+    """Return the step of one text, of as many guesses as pay.
 
     `start_counts` are the accepted and the tested guesses to start from.
     """
     draft = models.draft_rows
     target = models.target_rows
-    if K != "auto":
-        return draft_and_verify(draft, target, K, models.test)
     acceptance = Acceptance(*start_counts)
     idle_rounds = 0  # since the last guess
     patience = RETRY_AFTER  # idle rounds before one guess is tried although no K pays
