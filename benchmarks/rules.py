@@ -4,7 +4,7 @@
     python -m benchmarks rules --show benchmarks/results/rules.json
     python -m benchmarks rules --record benchmarks/results/rows.npz    rows of exact/recorded.py
 
-    round    of the ratio test, in a text that continues one of models.OPENINGS. Its guesses and
+    round    of the ratio rule, in a text that continues one of models.OPENINGS. Its guesses and
              rows are recorded as a Place
     widths   numbers of siblings, level by level, of the recorded tree of guesses
     chain    the first sibling drawn on each level: K guesses. So tests of chains and tests of
@@ -12,7 +12,7 @@
     best     the draft's K most probable tokens, one below the other: a separate path
     long     the chain and K more drawn guesses: as many rows as two paths of K guesses
     second   a second path of K guesses, independent of the chain; `multipath` tests both
-    more     the difference to the ratio test in the same rounds
+    more     the difference to the ratio rule in the same rounds
 
 The figures do not depend on a test's random numbers, because exact/expected.py sums over them.
 Rounds of one text are not independent, so standard errors count texts. A decoder's own rounds
@@ -139,7 +139,7 @@ def record_doubled(x, place, draft, target, rng):
 
 
 def places(draft, target, encoder, n_rounds):
-    """Yield (number of the text, Place) of the ratio test's rounds, text after text."""
+    """Yield (number of the text, Place) of the ratio rule's rounds, text after text."""
     text = -1  # the number of the text
     x = []
     end = 0  # the length at which the text ends
@@ -155,7 +155,7 @@ def places(draft, target, encoder, n_rounds):
         place = record(x, draft, target, rng)
         doubled = record_doubled(x, place, draft, target, rng_of_doubled)
         yield text, place._replace(doubled=doubled)
-        # The ratio test ends the round, and the next round begins after its tokens.
+        # The ratio rule ends the round, and the next round begins after its tokens.
         x = x + verify(*place.chain(), rng)
 
 
@@ -192,10 +192,10 @@ def tests(place):
     return {
         "ratio": mean_tokens(verify, *chain),
         "match, drawn guesses": match_tokens(*chain),
-        "match or q = 1, best guesses": match_tokens(place.best, None, place.p_best),
+        "match or one-hot, best guesses": match_tokens(place.best, None, place.p_best),
         "block": mean_tokens(block_verify, *chain),
         "bound of one chain": chain_bound(*chain),
-        "lenient, 0.3 (not lossless)": mean_tokens(lenient, *chain),
+        "lenient, 0.3 (lossy)": mean_tokens(lenient, *chain),
         "siblings 2,1,1,1, multi-step": of_part(verify_tree, (2, 1, 1, 1)),
         "siblings 2,1,1,1, traversal": of_part(verify_traversal, (2, 1, 1, 1)),
         "tree 2,2,1, multi-step": of_part(verify_tree, (2, 2, 1)),

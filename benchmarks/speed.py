@@ -7,7 +7,7 @@
     python -m benchmarks speed --backend cupy --size 124M --json gpu-124M.json
     python -m benchmarks speed --copy --size 124M --only simulated --alpha .98 .96
 
-    passes      bandwidth; milliseconds of M rows, and of a token after several contexts
+    passes      bandwidth; milliseconds of passes over M positions, and after several contexts
     simulated   tokens per second for K = 1 .. 8 if a guess is accepted with probability alpha
     own         tokens per second of the bundled pair on its text, K auto too (measure/race.py)
 
@@ -142,12 +142,12 @@ def add_predictions(races, passes):
 # ---- the tables
 
 def pass_paragraphs(part):
-    """Yield a sentence and the two tables of `pass_times`."""
+    """Yield a sentence and the tables of `pass_times`."""
     yield (f"{part['bandwidth_GB_per_s']:.1f} GB/s, so a floor of {part['floor_ms']:.2f} ms "
-           f"per token; after the processor's caches are emptied, a pass over one row takes "
-           f"{part['row_over_floor']:.2f} times the floor. A draft pass takes "
+           f"per pass; after the processor's caches are emptied, a pass over one position "
+           f"takes {part['row_over_floor']:.2f} times the floor. A draft pass takes "
            f"{ranged(part['draft_ms'])} ms.")
-    heads = ["rows in one pass", "ms (quartiles)", "relative"]
+    heads = ["positions in one pass", "ms (quartiles)", "relative"]
     rows = time_rows(part["rows_ms"])
     if part["numpy_rows_ms"]:  # empty on a GPU
         heads += ["NumPy alone: ms", "relative"]
@@ -156,8 +156,9 @@ def pass_paragraphs(part):
         # already.
         rows = [row + cells[1:] for row, cells in zip(rows, numpy_rows)]
     yield markdown_table(heads, rows)
-    yield markdown_table(["tokens in the context", "ms (quartiles)", "relative"],
-                         time_rows(part["context_ms"]))
+    if len(part["context_ms"]) > 1:
+        yield markdown_table(["tokens in the context", "ms (quartiles)", "relative"],
+                             time_rows(part["context_ms"]))
 
 
 def time_rows(times):

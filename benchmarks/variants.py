@@ -1,4 +1,4 @@
-"""Measure every decoder on the bundled pair: tokens per pass, rows per pass, time.
+"""Measure every decoder on the bundled pair: tokens per pass, positions per pass, time.
 
     python -m benchmarks variants --repeats 5 --json benchmarks/results/variants.json
     python -m benchmarks variants --rows stopping "speculative --K 2" "speculative --K 3"
@@ -8,7 +8,7 @@ temperature 1 each repeat draws different texts. Times are without loading and w
 prompt.
 
     tokens/pass    new tokens / rounds: a round is one pass of the target
-    rows/pass      rows of the target that a pass computes, on average
+    positions/pass positions that a pass of the target computes, on average
     ms/token       milliseconds / new tokens
     speed-up       over plain decoding: the median of the repeats, the slowest and the fastest
     same           at temperature 0: prompts whose text is the text of plain decoding
@@ -93,7 +93,8 @@ def decoder_row(result, plain, temperature):
         plain_texts = plain[0]
         n_same = sum(text.ids == other.ids for text, other in zip(texts, plain_texts))
         same = f"{n_same} of {len(plain_texts)}"
-    return {"tokens/pass": figures["tokens_per_pass"], "rows/pass": figures["rows_per_pass"],
+    return {"tokens/pass": figures["tokens_per_pass"],
+            "positions/pass": figures["rows_per_pass"],
             "ms/token": 1e3 / figures["tokens_per_s"]["median"],
             "speed-up (slowest - fastest)": gain(figures), "same": same}
 

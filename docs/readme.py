@@ -81,9 +81,11 @@ def methods_table(family=None):
         defaults = entry.settings({})
         all_needs = entry.needs(defaults)
         needs = ["a draft"] * ("draft" in all_needs) + ["training"] * ("heads" in all_needs)
+        for flag, value in (entry.without_draft or {}).items():
+            needs = [f"a draft (none with `--{flag} {value:g}`)"]
         positions = "-"
         if name in raced_rows(0):
-            positions = f"{raced_rows(0)[name][0]['rows/pass']:.1f}"
+            positions = f"{raced_rows(0)[name][0]['positions/pass']:.1f}"
         # A decoder may have several papers: "A; B" with the addresses "URL_A URL_B".
         papers = "; ".join(f"[{paper}]({url})" for paper, url
                            in zip(entry.source.split("; "), entry.url.split()))
@@ -123,17 +125,14 @@ def needed(text):
 
 def how_exact(entry, defaults):
     """Return whether a decoder is exact, by default or only with some flags."""
-    words = exactness(entry.exact_words)
-    if words.startswith("with "):
-        words = f"by default ({words})" if entry.exact(defaults) else f"no; exact {words}"
-    return f"{words}; greedy only" if entry.greedy else words
-
-
-def exactness(words):
-    """Return an entry's `exact_words` with its flags as code."""
     # A flag with its value, such as "--lenience 1", becomes code. It ends before " above",
     # before " below", or at the end.
-    return re.sub("--.*?(?= above| below|$)", r"`\g<0>`", words)
+    words = re.sub("--.*?(?= above| below|$)", r"`\g<0>`", entry.exact_words)
+    if words == "exact":
+        words = "yes"
+    elif words.startswith("with "):
+        words = f"by default ({words})" if entry.exact(defaults) else f"no; yes {words}"
+    return f"{words}; greedy only" if entry.greedy else words
 
 
 def rules_sentence(link):
@@ -143,7 +142,7 @@ def rules_sentence(link):
     n_fixed = sum(rule.status == "fixed" for rule in public)
     return (f"We found [{len(public)} wrong rules]({link}) in public code, papers and "
             f"discussions ({n_fixed} have since been fixed),\n"
-            f"and invented {len(wrong) - len(public)} more.")
+            f"and made up {len(wrong) - len(public)} more, to test our own tools on.")
 
 
 def shell_output(line):

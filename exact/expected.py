@@ -81,7 +81,7 @@ def mean_tokens(test: Callable, guesses: Guesses, p_draft: Any, p_target: Rows) 
 
 
 def match_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
-    """Return the expected tokens of a round with `match`, or with "q = 1".
+    """Return the expected tokens of a round with `match`, or with the one-hot rule.
 
     Both accept guess g with probability p_target[t][g], whatever its draft row. The product of
     the first n probabilities is that of n accepted guesses or more, and one more token follows.
@@ -192,7 +192,7 @@ def multi_step(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     all_rejected = 1.0
     remaining = p_target  # the row that the next guess is tested with
     for _ in range(n):
-        # the ratio test accepts a guess with probability sum of min(remaining, p_draft)
+        # the ratio rule accepts a guess with probability sum of min(remaining, p_draft)
         all_rejected *= 1 - np.minimum(remaining, p_draft).sum()
         remaining = residual(remaining, p_draft)
     return 1 - all_rejected
@@ -238,17 +238,17 @@ LADDER: list[Rung] = [
     ("plain decoding", "one token per pass", lambda toy, K: 1),
     ("match", "drawn guesses, compared with the target's own draws",
      partial(chain_mean, guess, match_tokens)),
-    ("one-hot", "the draft's most probable tokens as guesses: q = 1",
+    ("one-hot", "the draft's most probable tokens as guesses",
      partial(chain_mean, best, match_tokens)),
-    ("ratio test", "drawn guesses again; the test knows p_draft",
+    ("ratio rule", "drawn guesses again; the rule uses p_draft",
      partial(chain_mean, guess, partial(mean_tokens, verify))),
-    ("block", "all guesses are tested together",
+    ("block", "all guesses are judged together",
      partial(chain_mean, guess, partial(mean_tokens, block_verify))),
-    ("siblings", "ratio test, two guesses for the first position",
+    ("siblings", "ratio rule, two guesses for the first position",
      lambda toy, K: tree_mean((2,) + (1,) * (K - 1), toy)),
-    ("tree", "ratio test, two guesses for every position",
+    ("tree", "ratio rule, two guesses for every position",
      lambda toy, K: tree_mean((2,) * K, toy)),
-    ("optimum", "the same tree, the best test at every node",
+    ("optimum", "the same tree, the best rule at every node",
      lambda toy, K: best_mean((2,) * K, toy)),
 ]
 
@@ -265,14 +265,13 @@ def ladder_table(toy: str = "A", K: int = 3) -> str:
     for rung, adds, tokens in climb(toy, K):
         rows.append([rung, adds, f"{tokens:.3f}", f"{tokens - before:+.3f}"])
         before = tokens
-    table = markdown_table(["test", "how it works", "tokens per round", "more"], rows)
+    table = markdown_table(["rule", "how it works", "tokens per round", "more"], rows)
     bound = float(chain_mean(guess, chain_bound, toy, K))
     return "\n".join([
         table, "",
         f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. For one chain of drawn "
-        "guesses, block is the best lossless test that treats each round alone. No lossless "
-        f"test of a chain exceeds {bound:.3f}, even if later rounds depend on rejected "
-        "guesses."])
+        "guesses, block is the best exact rule that treats each round alone. No exact rule "
+        f"for a chain exceeds {bound:.3f}, even if later rounds depend on rejected guesses."])
 
 
 @command("exact.expected")

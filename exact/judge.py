@@ -378,7 +378,7 @@ def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float 
         for paragraph in recorded.paragraphs(path.name, judged.verify):
             print(f"\n{paragraph}", flush=True)
         if wrong:
-            print(f"{path.name} is not lossless: the bound does not hold for it.")
+            print(f"{path.name} is not exact: the bound does not hold for it.")
     return 1 if wrong else 0
 
 

@@ -163,9 +163,9 @@ TOYS = {
 KNOWN = {  # written by exact/rules/oracle_rows.py
     "greedy-match: match with the target's best token, at any temperature":
         (0.58, 0.59, 0.415522, 0.61, 1.285554),
-    'half-threshold: "q = 1"; argmax guesses, accepted from p_target = .5 on':
+    "half-threshold: one-hot rule; argmax guesses, accepted from p_target = .5 on":
         (0.229218, 0.069394, 0.156232, 0.164647, 2.393225),
-    "match-or-ratio: match or the ratio test, then the residual":
+    "match-or-ratio: match or the ratio rule, then the residual":
         (0.164274, 0.060662, 0.122651, 0.117, 2.733398),
     "hard-ratio-draw: accept if p_target >= p_draft, then a draw from the target":
         (0.14, 0.15, 0.098867, 0.2039, 1.63187),
@@ -181,34 +181,34 @@ KNOWN = {  # written by exact/rules/oracle_rows.py
     "over-best: accept with p_target / its maximum, then the residual":
         (0.251219, 0.092331, 0.08809, 0.230769, 2.597793),
     "hard-ratio: accept if p_target >= p_draft": (0.35029, 0.300264, 0.36166, 0.3, 1.63187),
-    'always-rejected: "q = 1"; argmax guesses, always rejected':
+    "always-rejected: one-hot rule; argmax guesses, always rejected":
         (0.068428, 0.068966, 0.128457, 0.164647, 1.0),
-    "epsilon: ratio test, .01 added to p_draft and to the residual":
+    "epsilon: ratio rule, .01 added to p_draft and to the residual":
         (0.00832, 0.018366, 0.011243, 0.014151, 2.410365),
     "drafts-rest: traversal, divided by what the draft has left":
         (0.248174, 0.051694, 0.008143, 2.2e-05, 2.529182),
-    "next-rows: ratio test with the target's next row":
+    "next-rows: ratio rule with the target's next row":
         (0.245879, 0.3, 0.585344, 0.69, 2.444635),
-    "target-draw: ratio test, then a draw from the target":
+    "target-draw: ratio rule, then a draw from the target":
         (0.184879, 0.098263, 0.159453, 0.2279, 2.441574),
-    "without-guess: ratio test, then the target without the guess":
+    "without-guess: ratio rule, then the target without the guess":
         (0.075614, 0.097364, 0.056348, 0.162714, 2.441574),
-    "softmax-residual: ratio test, then the softmax of max(p_target - p_draft, 0)":
+    "softmax-residual: ratio rule, then the softmax of max(p_target - p_draft, 0)":
         (0.17357, 0.313154, 0.284019, 0.244329, 2.441574),
-    "next-row-draw: ratio test, then a draw from the next row":
+    "next-row-draw: ratio rule, then a draw from the next row":
         (0.192633, 0.357672, 0.395945, 0.6981, 2.441574),
-    "argmax-bonus: ratio test; the bonus token is the target's best token":
+    "argmax-bonus: ratio rule; the bonus token is the target's best token":
         (0.244795, 0.001849, 0.030837, 0.0, 2.441574),
     "match-redraw: match, then a fresh draw": (0.060032, 0.053396, 0.112231, 0.11583, 1.620961),
     "last-row-bonus: bonus token from the last guess's row":
         (0.045215, 0.00209, 0.059311, 0.0, 2.441574),
-    "one-uniform-twice: one uniform for a test and its replacement":
+    "one-uniform-twice: one uniform to judge a guess and to replace it":
         (0.099124, 0.030008, 0.00177, 0.007692, 2.441574),
-    "one-uniform: one uniform for all tests of a round":
+    "one-uniform: one uniform for all guesses of a round":
         (0.1316, 0.00012, 0.000528, 0.0, 2.498441),
-    "drop-ratio: drop a low-confidence guess; drawn, ratio test":
+    "drop-ratio: drop a low-confidence guess; drawn, ratio rule":
         (0.14, 0.15, 0.094917, 0.2039, 1.640451),
-    "plan-ratio: the number of guesses that pays best; ratio test":
+    "plan-ratio: the number of guesses that pays best; ratio rule":
         (0.18495, 0.0, 0.0, 0.0, 2.251389),
 }
 # end of KNOWN

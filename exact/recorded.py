@@ -1,6 +1,6 @@
 """Compare tests on the same recorded rounds of the bundled pair: expected tokens per round.
 
-    python -m exact.judge FILE.py --rows     your verify, the ratio test, block and the bound
+    python -m exact.judge FILE.py --rows     your verify, the ratio rule, block and the bound
     python -m benchmarks rules --record benchmarks/results/rows.npz    writes the file
 
     chain       the guesses, p_draft and p_target of one round; temperature 1
@@ -134,8 +134,8 @@ def tokens_of(verify: Test, chains: list[Chain]) -> list:
 
 
 def means_table(figures: dict[str, dict[str, float]]) -> str:
-    """Return the means of tests as Markdown; the first test of `figures` is the ratio test."""
-    header = ["test", "tokens per round", "standard error", "more than ratio", "standard error"]
+    """Return the means of rules as Markdown; the first rule of `figures` is the ratio rule."""
+    header = ["rule", "tokens per round", "standard error", "more than ratio", "standard error"]
     lines = []
     for name, row in figures.items():
         # the z in +z.3f writes a negative number that rounds to 0 as +0.000
@@ -159,6 +159,6 @@ def paragraphs(name: str = "", verify: Test | None = None, path: Path = PATH) ->
     yield means_table(means(figures, texts))
     whole_means = zip(TESTS, on_whole_rows.mean(axis=0))
     whole = ", ".join(f"{test} {mean:.3f}" for test, mean in whole_means)
-    yield f"On rows with a column for every token of the vocabulary: {whole}."
+    yield f"On distributions over the whole vocabulary: {whole}."
     if verify:
         yield f"{name}: every outcome is enumerated."

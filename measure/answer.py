@@ -167,9 +167,10 @@ def speed_in_words(name: str, row: Mapping) -> str:
 
 
 def conditions(costs: Costs, alpha: float) -> str:
-    """Return which acceptance speculation needs to gain by the formula."""
+    """Return which acceptance rate speculation needs to gain by the formula."""
     needed = needed_alpha(costs.c, costs.pass_cost)
     if needed is None:
-        return f"By the formula, at these costs no acceptance is enough (yours: {alpha:.2f})."
-    return (f"By the formula, to gain at these costs, you need acceptance above {needed:.2f} "
-            f"(yours: {alpha:.2f}).")
+        return ("By the formula, no acceptance rate is enough at these costs "
+                f"(yours: {alpha:.2f}).")
+    return ("By the formula, speculation pays at these costs if the acceptance rate is above "
+            f"{needed:.2f} (yours: {alpha:.2f}).")

@@ -63,9 +63,9 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
     speedup = shown(numbers["speedup_measured"], none=too_short)
     speedup += shown(numbers["speedup_predicted"], "  (theory, from this run's passes: {:.2f})",
                      none="")
-    # A pass over more rows takes longer, so the rows are shown with the time.
+    # A pass over more positions takes longer, so they are shown with the time.
     pass_ms = shown(numbers["target_pass_ms"])
-    pass_ms += shown(numbers["rows_per_target_pass"], " for {:.1f} rows", none="")
+    pass_ms += shown(numbers["rows_per_target_pass"], " for {:.1f} positions", none="")
     passes = str(numbers["target_passes"])
     if numbers["reading_passes"]:
         passes += f" + {numbers['reading_passes']} to read the prompt"

@@ -87,7 +87,7 @@ MODELS: Flags = {
     "draft_model_size": dict(
         default="tales-small", metavar="SIZE", help="124M, 355M, 774M, 1558M, a folder name in "
         "--models_dir, the path of a Hugging Face folder, or owner/name on the Hugging Face "
-        "hub; its vocabulary may be its own (short: --draft)"),
+        "hub; it may have a different vocabulary (short: --draft)"),
     "target_model_size": dict(
         default="tales-large", metavar="SIZE", help="as --draft_model_size (short: --target)"),
     **LOADING,
@@ -154,7 +154,7 @@ REFUSED: list[tuple[Callable, str]] = [
      "--logprobs needs --json or --prompts"),
     (lambda args: args.logprobs and args.entry.exact(args.settings) is False,
      "--logprobs does not apply to --decoder {entry.name} with these flags, which are not "
-     "exact: its rows are not the target's"),
+     "exact: its distributions are not the target's"),
     (lambda args: args.dtype == "int8" and ("heads" in args.needs
                                             or args.entry.draft_maker(args.settings)),
      "--dtype int8 does not apply to --decoder {entry.name} with these flags, which needs the "

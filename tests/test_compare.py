@@ -132,7 +132,7 @@ def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
         "plain speculative", "speed-up 1.00 1.94 (theory, from this run's passes: 2.08)",
         "with the prompt 1.00 1.73", "time 88.00 s 51.00 s",
         "to the first token 11.00 s 17.00 s", "tokens per second 0.1 0.2", "target passes 8 3",
-        "tokens per pass 1.00 2.67", "ms per target pass 11000.00 14000.00 for 4.0 rows",
+        "tokens per pass 1.00 2.67", "ms per target pass 11000.00 14000.00 for 4.0 positions",
         "ms per draft pass - 1000.00", "guesses accepted - 6 of 7 tested, 86 %",
         "accepted per round - 2.00 (0 in 0 rounds, 1 in 1, 2 in 1, 3 in 1)", "texts identical yes"]
     assert_figures(got, prompt="[2]", exact=True, n_ctx=1024, window_moved=False)

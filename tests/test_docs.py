@@ -216,7 +216,7 @@ def test_the_round_of_the_front_page_draws_the_tokens_of_speculative_py():
 
 def test_the_command_with_the_pairs_costs_prints_the_speed_ups_of_the_page(capsys):
     """The page quotes the speed-ups from K_by_hand."""
-    [command] = re.findall(r"`python -m theory.speedup ([^`]*)`", LEARN)
+    [command] = re.findall(r"`python -m theory.speedup ([^`]*)`", LEARN_WORDS)
     rows = [*K_by_hand().values()]
     costs = " ".join(f"{row['m']:.3f}" for row in rows)
     assert command == f"--alpha {rows[0]['acceptance']} --c {rows[0]['c']} --m {costs}"
@@ -237,7 +237,7 @@ def test_the_roofline_is_theorys():
     assert f"even {rows} positions take no longer" in LEARN_WORDS
     for path in (ROOT / "docs/img").glob("roofline*.svg"):
         picture = path.read_text(encoding="utf-8")
-        for words in (f"{rows}: equal", f"weights: {reading}", f"{one_row} per row"):
+        for words in (f"{rows}: equal", f"weights: {reading}", f"{one_row} per position"):
             assert f">{words}<" in picture
 
 

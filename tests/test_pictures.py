@@ -46,7 +46,7 @@ def test_the_dark_picture_is_the_light_one_in_the_dark_colours(name):
     ("expected_tokens", ["alpha = 0.9: up to"]), ("speed-pair", ["temperature 1"]),
     ("methods", ["several guesses per position", "temperature 1"]),
     ("batch-124M", ["plain", "acceptance set to 0.8"]),
-    ("acceptance", ["temperature of both models"])])
+    ("acceptance", ["temperature of both models"]), ("chat", ["committee", "an accepted guess"])])
 def test_the_committed_files_show_their_data(name, words, tmp_path):
     """Another version of Matplotlib draws a little differently."""
     pytest.importorskip("matplotlib", reason="needs requirements/plots.txt")
@@ -67,6 +67,15 @@ def test_the_picture_of_rules_has_the_entries_of_the_pages_table():
     figures = [float(text) for text in texts if re.fullmatch(r"\d\.\d{3}", text)]
     assert figures == pytest.approx([entry[0] for entry in wanted], abs=6e-4) and len(wanted) > 10
     assert {text for entry in wanted for text in entry[1:]} <= {*texts}
+
+
+def test_the_picture_of_a_chat_has_the_tokens_of_the_recorded_answer():
+    """Each round ends with one token of the target, so these tokens count the passes."""
+    tokens = stored("chat")["tokens"]
+    texts = texts_of("chat")
+    assert texts[: len(tokens)] == [text.strip() for text, _ in tokens]
+    n_passes = sum(maker == "target" for _, maker in tokens)
+    assert f"{n_passes} target passes gave {len(tokens)} tokens" in file_text("docs/learn.md")
 
 
 # The names of pictures that the narrow pages show: their text has at least 11 pixels.

@@ -105,7 +105,7 @@ def test_the_page_shows_what_the_judge_says(said, tokens_of, monkeypatch):
 def test_the_table_of_a_verifier_that_is_not_lossless_says_so(said):
     status, out = said(ALWAYS)
     assert status == 1 and "| answer.py | 5.000 | 0.000 |" in out and "<- too high" in out
-    assert out.endswith("answer.py is not lossless: the bound does not hold for it.\n")
+    assert out.endswith("answer.py is not exact: the bound does not hold for it.\n")
 
 
 @pytest.mark.parametrize("text, message", [

@@ -31,7 +31,7 @@ def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
     draft, target = map(path_by_path, TOYS[toy])
     means = {"ratio": chain_mean(guess, RATIO, toy, 2),
              "block": chain_mean(guess, BLOCK, toy, 2),
-             "match or q = 1, best guesses": chain_mean(best, match_tokens, toy, 2),
+             "match or one-hot, best guesses": chain_mean(best, match_tokens, toy, 2),
              "siblings 2,1,1,1, multi-step": tree_mean((2, 1), toy)}
     record = partial(rules.record, list(X), draft, target)
     for name, mean in means.items():
@@ -63,7 +63,7 @@ def test_the_mean_over_two_recorded_paths_is_that_of_the_best_one(toy, monkeypat
 
 @pytest.fixture
 def rounds(monkeypatch):
-    """Return 60 recorded rounds of toy A, with what the ratio test got and returned.
+    """Return 60 recorded rounds of toy A, with what the ratio rule got and returned.
 
     A text is the token 0 and ten new tokens.
     """

@@ -118,7 +118,7 @@ def test_a_word_of_no_rule_or_of_the_other_register_is_refused(flags, words):
 
 def test_words_and_tables_that_exclude_each_other_are_refused():
     assert "not allowed with" in refusal(tables.main, "--settings", "--alarms")
-    assert "leave out pays" in refusal(tables.main, "--group", "the test", "pays")
+    assert "leave out pays" in refusal(tables.main, "--group", "the rule", "pays")
     assert "all its rules: leave out traversal" in refusal(tables.main, "--alarms", "traversal")
 
 

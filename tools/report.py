@@ -33,7 +33,7 @@ def case_paragraphs(case: dict, figures: dict) -> Iterator[str]:
     """Yield the paragraphs and tables of one temperature, as far as it was measured."""
     name = case["name"]
     costs = Costs(**case["costs"])
-    yield costs_table(f"rows in one pass, {name.lower()}", costs, figures["draft"])
+    yield costs_table(f"positions in one pass, {name.lower()}", costs, figures["draft"])
     if case["disturbed"]:
         yield (f"The costs at {name.lower()} are disturbed: {case['disturbed']}. No speed-up "
                "is predicted from them.")
@@ -68,8 +68,8 @@ def positions_table(positions: list[dict], disturbed: str) -> str:
     The last column of line K is the speed-up of rounds of K guesses, as predicted from the
     acceptance at the positions 1 .. K.
     """
-    head = ["guess", "tested", "accepted, if those before it were (90 % interval)",
-            "predicted speed-up with so many guesses (90 % interval)"]
+    head = ["guess", "tested", "accepted, if the guesses before it were (90 % interval)",
+            "predicted speed-up with this many guesses (90 % interval)"]
     rows = []
     for K, place in enumerate(positions, start=1):
         predicted = place["predicted"]

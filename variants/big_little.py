@@ -58,12 +58,12 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
 
 
 def build(models: Models,
-          run: Annotated[int, Flag(whole, "largest number of tokens that the small model "
-              "writes in a row")] = 10,
-          fallback: Annotated[float, Flag(number, "the small model stops if its most "
+          run: Annotated[int, Flag(whole, "largest number of tokens that the draft "
+              "generates in a row")] = 10,
+          fallback: Annotated[float, Flag(number, "the draft stops if its most "
               "probable token has a probability below this")] = 0.6,
-          rollback: Annotated[float, Flag(number, "the large model rejects a token "
-              "whose distance, in nats, is above this")] = 5.0) -> Step:
+          rollback: Annotated[float, Flag(number, "the target rejects a token whose "
+              "negative log probability, in nats, is above this")] = 5.0) -> Step:
     """Return the step. Both thresholds compare probabilities at temperature 1."""
     small = models.warm.draft_rows  # warm: at temperature 0 every row would be one-hot
     large = models.warm.target_rows

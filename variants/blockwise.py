@@ -42,7 +42,7 @@ def build(models: Models,
           selection: Annotated[int, Flag(whole, "accept a guess if it is among this many "
               "of the target's most probable tokens; 1 is exact")] = 1,
           minimum: Annotated[int, Flag(whole, "smallest number of tokens per round, even "
-              "if they fail the test; 1 is exact")] = 1
+              "if the rule rejects them; 1 is exact")] = 1
           ) -> Step:
     """Return the step. The selection ranks the target's tokens at temperature 1."""
     if minimum > block:

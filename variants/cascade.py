@@ -47,7 +47,7 @@ def build(models: Models,
           K: GUESSES = 4,
           price: Annotated[float, Flag(number, "price of deferring to the target: at 0 the "
               "more confident model decides, at 1 the draft alone; values below -1 are "
-              "lossless")] = 0.0
+              "exact")] = 0.0
           ) -> Step:
     """Return the papers' own step for the target pi; rows are compared at temperature 1."""
     draft = models.warm.draft_rows

@@ -45,7 +45,7 @@ def lenient_greedy_verify(guesses, p_draft, p_target, rng, lenience):
 def build(models: Models,
           K: GUESSES = 4,
           lenience: Annotated[float, Flag(number, "a number above 0 and up to 1; smaller "
-              "numbers accept more guesses, 1 is lossless")] = 0.3) -> Step:
+              "numbers accept more guesses, 1 is exact")] = 0.3) -> Step:
     """Return the step. At temperature 0 the test compares probabilities at temperature 1."""
     if not 0 < lenience <= 1:
         raise ValueError(f"need 0 < lenience <= 1, got {lenience}")

@@ -131,7 +131,7 @@ def build(models: Models,
               "(default: 3,2,1)")] = None,
           sparse: Annotated[list | None, Flag(sparse_tree, "any tree, instead of --widths: the "
               "ranks on the path to each node, such as '0 1 0.0 0.1 0.0.0'")] = None,
-          acceptance: Annotated[str, Flag(str, "test of the guesses; typical is not lossless",
+          acceptance: Annotated[str, Flag(str, "acceptance rule; typical is lossy",
               ("exact", "typical"))] = "exact") -> Step:
     """Return the step of the paper's heads with either test, over either kind of tree."""
     if sparse and widths:

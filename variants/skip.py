@@ -45,10 +45,10 @@ def with_blocks(model, kept):
 def build(models: Models,
           K: GUESSES = 2,
           skip: Annotated[tuple | str, Flag(
-              either(partial(wholes, least=0), "middle"), "blocks that the draft skips, such "
-              "as 5,7,9; middle keeps only the first quarter of the blocks plus one block, and "
+              either(partial(wholes, least=0), "middle"), "layers that the draft skips, such "
+              "as 5,7,9; middle keeps only the first quarter of the layers plus one layer, and "
               "the last quarter")] = "middle",
-          exit: Annotated[int | None, Flag(whole, "number of first blocks that form the "
+          exit: Annotated[int | None, Flag(whole, "number of first layers that form the "
               "draft, instead of --skip")] = None) -> Step:
     """Return the papers' own step, with a part of the target as the draft."""
     kept = blocks_kept(len(models.target.params["blocks"]), skip, exit)

@@ -19,7 +19,7 @@ def draw_expected_tokens(figure):
         axes.plot(Ks, speedups, label=f"alpha = {alpha}: up to {max(speedups):.2f}")
     axes.axhline(1, color=colour("ink"), linewidth=0.8)  # the speed of plain decoding
     axes.set(xlabel="K, guesses per round", ylabel="speed-up", xticks=Ks, ylim=(0, 3),
-             title="Predicted speed-up, with measured costs of rows")
+             title="Predicted speed-up, with measured costs")
     place_legend(axes, ncols=2)
 
 

@@ -164,7 +164,7 @@ def engine_tables(packages: list[str]) -> Iterator[str]:
         toys = [f"toy {toy}, K = 1, 2, 3" for toy in TOYS]
         yield markdown_table([*head, *toys], lines)
     if lines := lines_of(is_sampled=True):
-        yield markdown_table([*head, "distance"], lines)
+        yield markdown_table([*head, "total variation"], lines)
         yield explanation()
 
 

@@ -221,10 +221,10 @@ def explanation() -> str:
     missed = [f"*{rule_id}*" for rule_id, distance in wrong_distances().items()
               if distance < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")  # 1e-6, which Python writes as 1e-06
-    return (f"Each distance is measured on {N_TEXTS:,} texts by GPT-2s with random weights "
-            f"and K = {N_GUESSES}. For an exact engine it is below {largest:.4f} with "
-            f"probability 1 - {error}. If an engine's true distance is at least "
-            f"{2 * largest:.4f}, the measured distance is above {largest:.4f} with the same "
-            f"probability. This comparison can miss {len(missed)} of the inexact rules above, "
-            f"because their distance on these models is below {2 * largest:.4f}: "
+    return (f"Each total variation is measured on {N_TEXTS:,} texts by GPT-2s with random "
+            f"weights and K = {N_GUESSES}. For an exact engine it is below {largest:.4f} with "
+            f"probability 1 - {error}. For an engine whose true total variation is at least "
+            f"{2 * largest:.4f}, it is above {largest:.4f} with the same probability. This "
+            f"comparison can miss {len(missed)} of the inexact rules above, because their "
+            f"total variation on these models is below {2 * largest:.4f}: "
             f"{'; '.join(missed)}.")

@@ -1,10 +1,10 @@
 """Compute how far public acceptance rules are from the target's distribution.
 
     python -m exact.rules                      the tables of docs/wild_tables.md, on toy A
-    python -m exact.rules --group NAME         one of these tables: "the test", "the rows", ..
+    python -m exact.rules --group NAME         one of these tables, such as "the rule"
     python -m exact.rules WORDS                the rules with one of these words, on all toys
     python -m exact.rules --alarms             rules that were called inexact, and are exact
-    python -m exact.rules --settings [WORDS]   settings around the test that are misapplied
+    python -m exact.rules --settings [WORDS]   settings around the rule that are misapplied
     python -m exact.rules --public             the wrong rules that were met in public
 
 exact/rules/register.py defines the rules, and exact/rules/settings.py the rules about settings.

@@ -53,16 +53,16 @@ class Rule(NamedTuple):
     # then, or an "option" that is off by default
 
 
-def issue(repository: str, number: int, kind: str = "issues") -> str:
-    """Return a link to an issue, or with kind "pull" to a pull request."""
-    name = repository.split("/")[1]
-    return f"[{name} #{number}](https://github.com/{repository}/{kind}/{number})"
+def issue(repository: str, number: int, month: str = "", kind: str = "issues") -> str:
+    """Return a link to an issue, or with kind "pull" to a pull request, opened in a month."""
+    words = f"{repository.split('/')[1]} #{number}" + (month and f", {month}")
+    return f"[{words}](https://github.com/{repository}/{kind}/{number})"
 
 
-def commit(repository: str, sha: str, words: str = "fixed") -> str:
-    """Return a link to a commit, followed by what the commit did."""
-    name = repository.split("/")[1]
-    return f"[{name} {sha[:7]}](https://github.com/{repository}/commit/{sha}): {words}"
+def commit(repository: str, sha: str, month: str = "", words: str = "fixed") -> str:
+    """Return a link to a commit of a month, followed by what the commit did."""
+    link_words = f"{repository.split('/')[1]} {sha[:7]}" + (month and f", {month}")
+    return f"[{link_words}](https://github.com/{repository}/commit/{sha}): {words}"
 
 
 def file_at(repository: str, version: str, path: str, words: str) -> str:
@@ -79,7 +79,7 @@ SGLANG = "sgl-project/sglang"
 HSD = "ZhouYuxuanYX/Hierarchical-Speculative-Decoding"
 HSD_HEAD = "b8575e2ad42bcf2b32d0c6f3481eb49099453f33"
 MLX_SWIFT = "ml-explore/mlx-swift-lm"
-RTP_LLM = commit("alibaba/rtp-llm", "d5290e7b5214d61a97a6e8c8169695861063e415")
+RTP_LLM = commit("alibaba/rtp-llm", "d5290e7b5214d61a97a6e8c8169695861063e415", "2026-07")
 
 # a test in which p_accept reads p_target / its maximum; the replacement is drawn from the
 # target
@@ -89,13 +89,13 @@ scaled_chain = partial(chain, scaled=verifiers.by_the_best, replace=verifiers.fr
 # ---- the rules, in the order of docs/wild.md; of wrong rules those with links come first
 
 EXACT_RULES = [
-    # the ratio test and other tests of drawn guesses
-    Rule("ratio", "ratio test, residual; guesses drawn", guess, verify,
+    # the ratio rule and other tests of drawn guesses
+    Rule("ratio", "ratio rule, residual; guesses drawn", guess, verify,
          f"{paper('Leviathan et al. (2023)', '2211.17192')}, "
          f"{paper('Chen et al. (2023)', '2302.01318')}", exact=True),
     Rule("colder-draft", "guesses drawn at a different temperature, tested with their own rows",
          colder, verify, pull(VLLM, 10198), exact=True),
-    Rule("no-bonus", "ratio test, no bonus token", guess, verifiers.no_bonus,
+    Rule("no-bonus", "ratio rule, no bonus token", guess, verifiers.no_bonus,
          file_at("duoan/TorchCode", "3c89f7938804076427e3329fbddaf58b7283c4f1",
                  "solutions/34_speculative_decoding_solution.ipynb", "TorchCode, an exercise"),
          exact=True),
@@ -106,14 +106,14 @@ EXACT_RULES = [
     Rule("stop-after", "stop after a low-confidence guess, which is tested",
          partial(drop_improbable, extra=1), verify, paper("SpecDec++", "2405.19715"),
          exact=True),
-    Rule("first-descent", "guesses up to the first that does not pay; ratio test",
+    Rule("first-descent", "guesses up to the first that does not pay; ratio rule",
          partial(planned, choose=first_descent, costs=COSTS_WITH_A_BEND), verify, exact=True),
     Rule("traversal", "traversal of one chain, which is block verification", guess,
          verifiers.traversal, paper("Weng et al. (2025)", "2505.12398"), exact=True),
     # one-hot rows, "q = 1" and match: tests that are exact however the guesses were made
-    Rule("one-hot-argmax", "argmax guesses, one-hot rows (\"q = 1\")", best, verify,
+    Rule("one-hot-argmax", "argmax guesses, one-hot rule", best, verify,
          f"{pull(VLLM, 16899)}, {pull(VLLM, 40651)}", exact=True),
-    Rule("one-hot", "\"q = 1\"; guesses drawn", guess, q_is_one, exact=True),
+    Rule("one-hot", "one-hot rule; guesses drawn", guess, q_is_one, exact=True),
     Rule("match", "match; guesses drawn", guess, match_verify, pull("ml-explore/mlx-lm", 1709),
          exact=True),
     Rule("match-argmax", "match; argmax guesses", best, match_verify,
@@ -123,7 +123,7 @@ EXACT_RULES = [
     Rule("drop-one-hot-argmax", "drop a low-confidence guess; argmax, one-hot rows",
          partial(drop_improbable, guess=best), verify, pull("ggml-org/llama.cpp", 22506),
          exact=True),
-    Rule("drop-one-hot", "drop a low-confidence guess; drawn, \"q = 1\"", drop_improbable,
+    Rule("drop-one-hot", "drop a low-confidence guess; drawn, one-hot rule", drop_improbable,
          q_is_one, exact=True),
     Rule("drop-match", "drop a low-confidence guess; drawn, match", drop_improbable,
          match_verify, exact=True),
@@ -131,79 +131,83 @@ EXACT_RULES = [
          exact=True),
 ]
 INEXACT = {  # {what goes wrong: rules}
-    "the test": [
+    "the rule": [
         Rule("greedy-match", "match with the target's best token, at any temperature", guess,
              verifiers.best_tokens,
              file_at(SGLANG, "v0.5.23", "python/sglang/srt/speculative/eagle_utils.py",
                      "SGLang 0.5.23 on CPUs and XPUs")),
-        Rule("half-threshold", "\"q = 1\"; argmax guesses, accepted from p_target = .5 on",
+        Rule("half-threshold", "one-hot rule; argmax guesses, accepted from p_target = .5 on",
              best, partial(q_is_one, p_accept=verifiers.doubled),
              file_at(SGLANG, "v0.5.23", "python/sglang/srt/arg_groups/fields/spec.py",
                      "SGLang's thresholds, both .5 (default: 1)"), status="option"),
-        Rule("match-or-ratio", "match or the ratio test, then the residual", guess,
+        Rule("match-or-ratio", "match or the ratio rule, then the residual", guess,
              partial(chain, p_accept=verifiers.match_or_ratio), RTP_LLM, status="fixed"),
         Rule("match-per-path",
              "match; a tree of guesses, draws from the target for each path, the longest match",
              two_best_paths, verifiers.match_each_path,
-             f"{issue(FMS, 12)}: avoided in {pull(FMS, 17)}", status="fixed"),
+             f"{issue(FMS, 12, '2024-04')}: avoided in {pull(FMS, 17, '2024-04')}",
+             status="reported"),
         Rule("hard-ratio-draw",
              "accept if p_target >= p_draft, then a draw from the target", guess,
              partial(chain, p_accept=verifiers.if_not_less, replace=verifiers.from_target),
              file_at("modular/modular", "105920b9a352f04e4ec176a470c8d1cc1981694c",
                      "max/python/max/nn/sampling/rejection_sampler.py",
-                     "Modular's RejectionSampler, on logits")),
+                     "Modular's RejectionSampler, on logits, read 2026-11")),
         Rule("over-best-draw",
              "accept with p_target / its maximum, then a draw from the target", guess,
              partial(scaled_chain, p_accept=verifiers.probability),
              file_at("1bit-MONSTER/1bit-MONSTER", "c94fc003286702f8042f498108d56f1abd5f355c",
-                     "src/laguna_generate.cpp", "1bit-MONSTER, argmax guesses")),
+                     "src/laguna_generate.cpp", "1bit-MONSTER, argmax guesses, 2026-07")),
         Rule("half-best-draw",
              "accept if p_target >= half its maximum, then a draw from the target", guess,
              partial(scaled_chain, p_accept=verifiers.half_or_more),
              file_at("rohitg00/ai-engineering-from-scratch",
                      "6b10711e7ba7950c682cc0167020d84bbec210fc",
                      "phases/19-capstone-projects/14-speculative-decoding-server/code/main.py",
-                     "ai-engineering-from-scratch, a lesson")),
+                     "ai-engineering-from-scratch, a lesson, 2026-08")),
         Rule("first-untested", "the first guess is not tested", guess, verifiers.first_untested,
              commit("ohdearquant/lattice", "797a77622f8bd486e429a072aeaa849cc66c10c8",
-                    "fixed (argmax guesses)"), status="fixed"),
+                    "2026-06", "fixed (argmax guesses)"), status="fixed"),
         Rule("last-uncapped", "block verification, the last product of ratios not capped",
              guess, partial(verifiers.traversal, shares=verifiers.last_uncapped),
              file_at(HSD, "f3adf7f13e43011d49c29a9ce9d7ad79a1296343",
-                     "transformers/generation/utils.py", "HSD, utils.py")),
+                     "transformers/generation/utils.py", "HSD, utils.py, 2025-10")),
         Rule("capped-at-maxima",
              "block verification, the products of ratios capped only at a new maximum", guess,
              partial(verifiers.traversal, shares=verifiers.capped_at_maxima),
-             file_at(HSD, HSD_HEAD, "algorithm.py", "HSD, algorithm.py")),
+             file_at(HSD, HSD_HEAD, "algorithm.py", "HSD, algorithm.py, 2026-04")),
         Rule("paths-kept", "two one-hot paths as blocks, the accepted tokens' probability kept",
              two_best_paths, verifiers.one_hot_paths,
-             file_at(HSD, HSD_HEAD, "EAGLE-3H/eagle/model/utils.py", "HSD, EAGLE-3H")),
+             file_at(HSD, HSD_HEAD, "EAGLE-3H/eagle/model/utils.py", "HSD, EAGLE-3H, 2026-04")),
         Rule("over-best", "accept with p_target / its maximum, then the residual", guess,
              partial(scaled_chain, p_accept=verifiers.probability,
                      replace=verifiers.from_residual)),
         Rule("hard-ratio", "accept if p_target >= p_draft", guess,
              partial(chain, p_accept=verifiers.if_not_less)),
-        Rule("always-rejected", "\"q = 1\"; argmax guesses, always rejected", best,
+        Rule("always-rejected", "one-hot rule; argmax guesses, always rejected", best,
              partial(q_is_one, p_accept=verifiers.never)),
-        Rule("epsilon", "ratio test, .01 added to p_draft and to the residual", guess,
+        Rule("epsilon", "ratio rule, .01 added to p_draft and to the residual", guess,
              partial(chain, p_accept=verifiers.ratio_with_epsilon,
                      replace=verifiers.from_residual_with_epsilon)),
         Rule("drafts-rest", "traversal, divided by what the draft has left", guess,
              partial(verifiers.traversal, rest=verifiers.drafts_rest)),
     ],
-    "the rows": [
+    "the distributions": [
         Rule("argmax-softmax-rows", "argmax guesses, softmax rows",
              partial(as_drawn, guess=best), verify,
-             f"{issue(HF, 32867)}, {pull(HF, 33534)}; {RTP_LLM}", status="fixed"),
+             f"{issue(HF, 32867, '2024-08')}, {pull(HF, 33534, '2024-09')}; {RTP_LLM}",
+             status="fixed"),
         Rule("colder-guesses", "guesses drawn at a different temperature than the rows",
-             partial(as_drawn, guess=colder), verify, issue(HF, 47932), status="reported"),
+             partial(as_drawn, guess=colder), verify,
+             f"{issue(HF, 47932, '2026-08')}, fixed by {pull(HF, 48007, '2026-08')}",
+             status="fixed"),
         Rule("beam-softmax-rows", "beam search's guesses, softmax rows",
-             partial(as_drawn, guess=beam), verify, issue("apple/ml-recurrent-drafter", 6),
-             status="reported"),
+             partial(as_drawn, guess=beam), verify,
+             issue("apple/ml-recurrent-drafter", 6, "2024-11"), status="reported"),
         Rule("bfloat16-guesses", "guesses drawn from bfloat16 rows, tested with float32 rows",
              partial(as_drawn, guess=drawn_in_bfloat16), verify,
              file_at("deepseek-ai/DeepSpec", "afdfa7c9382a3341a3e6f17756dd816da79f132c",
-                     "deepspec/utils/sampling.py", "DeepSpec afdfa7c")),
+                     "deepspec/utils/sampling.py", "DeepSpec afdfa7c, 2026-06")),
         Rule("best-two-guesses", "guesses drawn from the two best tokens, whole rows",
              partial(as_drawn, guess=best_two), verify),
         # chain, because speculative.verify refuses rows that do not sum to 1
@@ -211,28 +215,30 @@ INEXACT = {  # {what goes wrong: rules}
              common_tokens, chain),
         Rule("better-path", "the better of two drawn paths as a block, the draft's rows",
              best_of_two, verifiers.traversal),
-        Rule("next-rows", "ratio test with the target's next row", guess, verifiers.next_rows),
+        Rule("next-rows", "ratio rule with the target's next row", guess, verifiers.next_rows),
     ],
     "the replacement or bonus token": [
-        Rule("target-draw", "ratio test, then a draw from the target", guess,
+        Rule("target-draw", "ratio rule, then a draw from the target", guess,
              partial(chain, replace=verifiers.from_target),
              "[Clay (2024)](https://github.com/ccs96307/fast-llm-inference)"),
-        Rule("without-guess", "ratio test, then the target without the guess", guess,
+        Rule("without-guess", "ratio rule, then the target without the guess", guess,
              partial(chain, replace=verifiers.from_others),
-             f"{commit('SafeAILab/EAGLE', '2f982e249fc1f171f9f8e2cccfee8acd4087bb2a')}; "
-             f"{commit('xLLM-AI/xllm', '6337bec39b87f71c61b005099df267f6e23f4a01')}",
-             status="fixed"),
-        Rule("softmax-residual", "ratio test, then the softmax of max(p_target - p_draft, 0)",
+             "; ".join([
+                 commit("SafeAILab/EAGLE", "2f982e249fc1f171f9f8e2cccfee8acd4087bb2a",
+                        "2023-12"),
+                 commit("xLLM-AI/xllm", "6337bec39b87f71c61b005099df267f6e23f4a01",
+                        "2026-08")]), status="fixed"),
+        Rule("softmax-residual", "ratio rule, then the softmax of max(p_target - p_draft, 0)",
              guess, partial(chain, replace=verifiers.from_softmax),
-             f"{pull(HF, 28508)}: fixed", status="fixed"),
-        Rule("next-row-draw", "ratio test, then a draw from the next row", guess,
+             f"{pull(HF, 28508, '2024-01')}: fixed", status="fixed"),
+        Rule("next-row-draw", "ratio rule, then a draw from the next row", guess,
              partial(chain, replace=verifiers.from_next_row),
-             issue("openvinotoolkit/openvino.genai", 4190)),
-        Rule("argmax-bonus", "ratio test; the bonus token is the target's best token", guess,
+             issue("openvinotoolkit/openvino.genai", 4190, "2026-07")),
+        Rule("argmax-bonus", "ratio rule; the bonus token is the target's best token", guess,
              verifiers.best_bonus,
              file_at("shreyansh26/Speculative-Decoding",
                      "76335be2f8f1a7bf25739310ae80435b83782b23", "common/verification.py",
-                     "Speculative-Decoding, verification.py")),
+                     "Speculative-Decoding, verification.py, 2026-05")),
         Rule("match-redraw", "match, then a fresh draw", guess,
              partial(chain, p_accept=verifiers.probability, replace=verifiers.from_target)),
         Rule("last-row-bonus", "bonus token from the last guess's row", guess,
@@ -240,19 +246,19 @@ INEXACT = {  # {what goes wrong: rules}
     ],
     "random numbers": [
         Rule("one-gumbel", "one Gumbel vector for a guess and its replacement", guess,
-             verifiers.same_race, f"{pull(VLLM, 47386)}, fixed by {pull(VLLM, 54282)}",
-             status="fixed"),
-        Rule("one-uniform-twice", "one uniform for a test and its replacement", guess,
+             verifiers.same_race, f"{pull(VLLM, 47386, '2026-07')}, fixed by "
+             f"{pull(VLLM, 54282, '2026-08')}", status="fixed"),
+        Rule("one-uniform-twice", "one uniform to judge a guess and to replace it", guess,
              partial(chain, numbers="twice")),
-        Rule("one-uniform", "one uniform for all tests of a round", guess,
+        Rule("one-uniform", "one uniform for all guesses of a round", guess,
              partial(chain, numbers="one")),
-        Rule("guess-number", "\"q = 1\", with the number that drew the guess", guess,
+        Rule("guess-number", "one-hot rule, with the number that drew the guess", guess,
              verifiers.same_number),
     ],
     "the number of guesses": [
-        Rule("drop-ratio", "drop a low-confidence guess; drawn, ratio test", drop_improbable,
+        Rule("drop-ratio", "drop a low-confidence guess; drawn, ratio rule", drop_improbable,
              verify),
-        Rule("plan-ratio", "the number of guesses that pays best; ratio test", planned, verify),
+        Rule("plan-ratio", "the number of guesses that pays best; ratio rule", planned, verify),
     ],
 }
 GROUPS: dict[str, list[Rule]] = {"exact": EXACT_RULES, **INEXACT}
@@ -260,20 +266,20 @@ RULES = [rule for group in GROUPS.values() for rule in group]
 BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
 ALARMS = [  # (id of a rule, what was said of it, where)
     ("match", "cannot keep the target's distribution without the draft's rows",
-     commit(MLX_SWIFT, "5d8dbfc528d5de300e06256e6c7eb4bbfcb1c246", "its comments")),
+     commit(MLX_SWIFT, "5d8dbfc528d5de300e06256e6c7eb4bbfcb1c246", words="its comments")),
     ("match", "the accepted tokens are biased towards tokens that both models prefer",
      pull(MLX_SWIFT, 459)),
     ("match", "was taken for a comparison with the target's best token",
      f"{issue('lablup/mlxcel', 902)}, corrected in {pull('lablup/mlxcel', 992)}"),
     ("match-argmax", "the accepted tokens do not have the target's distribution",
-     commit("z-lab/dflash", "e4234468192b0c156175e31e5b5325b0b205dc9f", "its message")),
+     commit("z-lab/dflash", "e4234468192b0c156175e31e5b5325b0b205dc9f", words="its message")),
     ("match-tree", "at temperature 0 a tree may keep any plausible guess, not only the best",
      issue("SafeAILab/EAGLE", 301)),
     ("one-hot-argmax", "the draft's probability is set to 1: is that still lossless?",
      f"{issue('SafeAILab/EAGLE', 183)}; {issue('SafeAILab/EAGLE', 329)}: called not lossless"),
     ("one-hot-argmax", "with a draft of a different tokenizer, accepted tokens are wrong",
      pull(SGLANG, 23838)),
-    ("one-hot", "the draft's probabilities do not reach the test", issue(VLLM, 40149)),
+    ("one-hot", "the draft's probabilities do not reach the rule", issue(VLLM, 40149)),
 ]
 
 

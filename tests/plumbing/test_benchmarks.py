@@ -264,7 +264,7 @@ def test_a_row_of_a_decoder_by_hand():
     plain = [[plain_text([1, 2], 0.3), plain_text([3, 4], 0.3)]]
     ours = [[plain_text([1, 2], 0.1), plain_text([3, 5], 0.1)]]
     row = variants.decoder_row(ours, plain, temperature=0)
-    assert row == {"tokens/pass": 1, "rows/pass": 1, "ms/token": pytest.approx(50),
+    assert row == {"tokens/pass": 1, "positions/pass": 1, "ms/token": pytest.approx(50),
                    "speed-up (slowest - fastest)": "3.00 (3.00 - 3.00)", "same": "1 of 2"}
 
 

@@ -29,9 +29,10 @@ def test_the_figures_by_hand():
     costs = Costs(2.0, [10.0, 11.0, 14.0])
     # One guess gains if alpha > 0.3; two need alpha + alpha^2 > 0.8, which is more.
     assert conditions(costs, 0.6) == (
-        "By the formula, to gain at these costs, you need acceptance above 0.30 (yours: 0.60).")
+        "By the formula, speculation pays at these costs if the acceptance rate is above 0.30 "
+        "(yours: 0.60).")
     assert conditions(Costs(0.5, [1.0, 2.0, 3.0]), 0.7) == (  # a row costs a row
-        "By the formula, at these costs no acceptance is enough (yours: 0.70).")
+        "By the formula, no acceptance rate is enough at these costs (yours: 0.70).")
 
 
 @pytest.mark.parametrize("c, passes", [
