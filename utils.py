@@ -77,7 +77,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
         openai.fetch_missing(str(model_size), folder)
     if backend != products.backend:  # one setting of the whole process
         products.set_backend(backend)
-    arrays = get_backend(backend)
+    arrays = get_backend(backend) if backend == "cupy" else np
     # In a ValueError it advises to remove a broken file, so that it is fetched again.
     advice = openai.advice_to_remove(folder) if layout is openai else nullcontext()
     with advice:
