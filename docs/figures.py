@@ -169,21 +169,21 @@ def renewed_page(text):
         if place.re is FIGURE:
             # In a cell such as | + 3 ms | the space and the + before the number stay.
             start = place.end("sign") if place["sign"] is not None else place.start()
+            line = line_at(text, start)
             figure = text[start : place.end()]
             if not cells:
-                raise Unbound(f"need a cell for the figure {figure} in: {line_at(text, start)}")
-            is_percentage = re.match(" %| percent", prose[place.end() :]) is not None
+                raise Unbound(f"need a cell for the figure {figure} in: {line}")
             cell = cells.pop(0)
-            check_label(line_at(text, start), cell)
-            new = as_written(cell.number, figure, is_percentage)
+            check_label(line, cell)
+            is_percentage = re.match(" %| percent", prose[place.end() :]) is not None
             # The text between two figures stays.
-            pieces += [text[end:start], new]
+            pieces += [text[end:start], as_written(cell.number, figure, is_percentage)]
             end = place.end()
-            continue
-        if cells:
+        elif cells:
             raise Unbound(f"need a figure for the cell with {cells[0].number:g} before: "
                           f"{line_at(text, place.start())}")
-        cells = marker_cells(place) if place.re is MARKER else []
+        elif place.re is MARKER:
+            cells = marker_cells(place)
     return "".join([*pieces, text[end:]])
 
 

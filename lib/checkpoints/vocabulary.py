@@ -111,7 +111,7 @@ def read_merges(path):
 
 def as_pair(symbols, path):
     """Return a merge as a tuple of two symbols."""
-    if len(symbols) != 2 or not all(symbol and isinstance(symbol, str) for symbol in symbols):
+    if [*map(type, symbols)] != [str, str] or "" in symbols:
         raise ValueError(f"need merges of two symbols in {path}, got {str(symbols)[:80]}")
     return tuple(symbols)
 

@@ -127,12 +127,12 @@ def train(task, plan, path, train_ids, valid_ids):
     task.to(DEVICE)
     loss = torch.compile(task.loss, dynamic=False) if plan["compile"] else task.loss
     optimizers = make_optimizers(task, plan["lr"], plan["muon_lr"])
-    take_steps(task, optimizers, plan["steps"], path, plan["save_seconds"],
-               lambda step: learn(loss, optimizers, train_ids, plan, step))
+    run_steps(task, optimizers, plan["steps"], path, plan["save_seconds"],
+              lambda step: learn(loss, optimizers, train_ids, plan, step))
     log(path, step=plan["steps"], valid_loss=validate(task, valid_ids, plan["T_last"]))
 
 
-def take_steps(task, optimizers, n_steps, path, save_seconds, learn, measure=dict):
+def run_steps(task, optimizers, n_steps, path, save_seconds, learn, measure=dict):
     """Train from the checkpoint `path` on, if it exists; log and save every save_seconds.
 
     `learn(step)` takes a step and returns its loss; `measure()` returns figures for the log.

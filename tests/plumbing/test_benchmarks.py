@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from argparse import Namespace
 from dataclasses import replace
 from functools import partial
@@ -405,6 +406,12 @@ def test_every_decoder_that_can_run_has_a_row():
     for T in (0.0, 1.0):
         rows = {name for _, name, _ in variants.default_rows(T)}
         assert rows == {name for name, entry in DECODERS.items() if T == 0 or not entry.greedy}
+
+
+def test_only_the_engines_that_are_asked_for_are_shown():
+    stored = ROOT / "benchmarks/results/engines.json"
+    _, out, _ = outcome(main, "engines", "--show", stored, "--only", "here", "transformers")
+    assert re.findall(r"^\| (\w[^|]*) \|", out, re.MULTILINE) == ["engine", "here", "transformers"]
 
 
 @pytest.mark.filterwarnings("default")  # those of the packages

@@ -25,7 +25,7 @@ from models.training.eagle import attend, loss_of_step, mean_of_steps, predictio
 N_KEPT = 8192
 N_STEPS = 3  # the first on the target's states, the others on the head's own predictions
 BATCH = 4096  # tokens of a step, with the padding
-SAVE_SECONDS = 300
+SAVE_SECONDS = 600
 RIDGE = 0.003
 # Weights of the loss before and after FIRST of the training: first mostly KL, which teaches the
 # distribution, then mostly TV, which is the probability of a rejection.
@@ -256,7 +256,7 @@ def train_head(head, texts, held_out, path, n_read, seed=1):
     n_steps = int(share * len(groups))
     # The ridge regression has set fc, so its rate is low.
     optimizers = trainer.make_optimizers(head, lr=5e-4, muon_lr=0.007, weight_decay=0.02)
-    trainer.take_steps(
+    trainer.run_steps(
         head, optimizers, n_steps, path, SAVE_SECONDS,
         lambda step: learn_batch(head, padded(groups[step]), optimizers, step / n_steps),
         lambda: measure(head, held_out, N_STEPS))
