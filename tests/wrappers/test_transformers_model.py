@@ -227,25 +227,6 @@ def test_greedy_texts_are_those_of_transformers_generate(name):
     assert speculative_sampling(x, *rows, N, 4, rng) == expected
 
 
-@pytest.fixture(scope="module")
-def bundled_pairs():
-    """Return the bundled pair as NumPy's models and as transformers', in float64."""
-    names = ("tales-small", "tales-large")
-    return ([GPT2(*bundled.weights(name)) for name in names],
-            [TransformersModel(MODELS_DIR / name, "cpu", "float64") for name in names])
-
-
-@pytest.mark.parametrize("temperature", [0, 1])
-def test_the_bundled_pair_writes_numpys_texts(bundled_pairs, temperature):
-    x = bundled.encoder().encode("There was once an old fisherman who")
-    texts = []
-    for pair in bundled_pairs:
-        rows = [with_sampling(model.fresh(), temperature=temperature) for model in pair]
-        texts.append(speculative_sampling(x, *rows, 24, 4, np.random.default_rng(3)))
-        assert len(texts[-1]) == len(x) + 24
-    assert texts[0] == texts[1]
-
-
 @pytest.mark.parametrize("name", CACHED)
 def test_the_rows_of_a_tree_are_those_of_its_paths(name):
     """Rounds of a tree decoder: a text and a tree, of which some path is accepted, or none."""
@@ -288,12 +269,12 @@ def test_a_bad_tree_is_refused(x, paths, n_last, message):
 PAGE = file_text("docs/any_model.md")
 
 
-def test_the_pages_notebook_writes_numpys_text(bundled_pairs, monkeypatch):
+def test_the_pages_notebook_writes_numpys_text(monkeypatch):
     """The page's models are float32: no draw comes within a rounding of a boundary here."""
     monkeypatch.chdir(ROOT)
     names = {}
     exec(code(PAGE, "python"), names)
-    numpys = [with_sampling(model) for model in bundled_pairs[0]]
+    numpys = [with_sampling(GPT2(*bundled.weights(f"tales-{size}"))) for size in ("small", "large")]
     x = bundled.encoder().encode("Once upon a time")
     text = speculative_sampling(x, *numpys, 20, 4, np.random.default_rng(0))
     assert names["ids"] == text and len(text) == len(x) + 20

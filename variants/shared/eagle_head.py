@@ -192,8 +192,8 @@ def load_head(models):
         return np.asarray(array, order="F", like=array)
 
     head = build_head(params, weight)
-    keep = head["keep"] = read_keep(stored.where, len(params["wte"]))
+    keep = read_keep(stored.where, len(params["wte"]))
     if keep is not None:
         unembedding = params.get("lm_head", params["wte"])
         head["lm_head"] = unembedding[np.asarray(keep, like=unembedding)]
-    return head
+    return head | {"keep": keep}
