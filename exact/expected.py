@@ -270,8 +270,9 @@ def ladder_table(toy: str = "A", K: int = 3) -> str:
     return "\n".join([
         table, "",
         f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. For one chain of drawn "
-        "guesses, block is the best lossless test that treats each round alone. No lossless test "
-        f"of a chain exceeds {bound:.3f}, even if later rounds depend on rejected guesses."])
+        "guesses, block is the best lossless test that treats each round alone. No lossless "
+        f"test of a chain exceeds {bound:.3f}, even if later rounds depend on rejected "
+        "guesses."])
 
 
 @command("exact.expected")
