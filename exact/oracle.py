@@ -710,7 +710,7 @@ def first_fault(cases, came, should, m, toy, written):
     position = m - 1
     before = start[:-1]
     token = start[-1]
-    lines = [f"first wrong token: {token} at position {position}, after {before}"]
+    lines = [f"position {position}, after {before}: token {token} comes too often"]
 
     # came[before] has an entry for each next token: the probability of `before` and this token
     rows = {"came": came[tuple(before)], "should": should[tuple(before)]}

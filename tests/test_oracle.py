@@ -41,7 +41,7 @@ def test_every_wrong_rule_is_seen_and_named(name, K, dtype):
     report = check(WRONG[name], K, dtype=dtype)
     assert report.exact is False and str(report).startswith("NOT exact: ")
     position, before, token = report.first_wrong_token
-    assert f"first wrong token: {token} at position {position}, after {before}" in str(report)
+    assert f"position {position}, after {before}: token {token} comes too often" in str(report)
     assert len(before) == position
     assert report.rule == f"{name}: {BY_ID[name].name}"
     assert f"\nthe same figures as: {report.rule}\n" in str(report)
