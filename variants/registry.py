@@ -134,20 +134,14 @@ def missing(needs, models):
 
 
 class Flag(NamedTuple):
-    """Describe a parameter of `build` to argparse.
-
-    The flag has the name and the default of the parameter.
-    """
+    """Describe a parameter of `build` to argparse; the flag has its name and its default."""
 
     type: Callable  # text, or the value itself -> value; its ValueError is shown to the user
     help: str
     choices: tuple | None = None
 
     def read(self, value, default):
-        """Return a value, given as text or as itself; ValueError if the flag refuses it.
-
-        None is accepted only if the default is None.
-        """
+        """Return a value, given as text or as itself; ValueError if the flag refuses it."""
         if value is None and default is None:
             return None
         if value is None:
@@ -412,10 +406,7 @@ def build(name, models, given=()):
 
 
 def build_plain(name, models, given=()):
-    """Return the step of plain decoding, for comparison with a decoder.
-
-    If the entry has `plain`, the step draws with the same random numbers as the decoder.
-    """
+    """Return the step of plain decoding that a decoder is compared with."""
     entry = entry_of(name)
     if entry.plain:
         return entry.plain(models, **entry.settings(dict(given)))

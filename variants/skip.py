@@ -36,8 +36,7 @@ def blocks_kept(n_layer, skip, exit):
 
 
 def with_blocks(model, kept):
-    """Return a model of these blocks only, which shares the model's weights."""
-    # A new dict of the same arrays: no weight is copied.
+    """Return a model of these blocks only; no weight is copied."""
     blocks = [model.params["blocks"][i] for i in kept]
     return model.with_params({**model.params, "blocks": blocks})
 

@@ -20,8 +20,7 @@ def window(x, n_prompt, n_ctx):
     first_move = max(n_prompt, n_ctx)  # the length of x at which the window first moves
     if len(x) < first_move:
         return x
-    # After a move the window has `half` tokens. The next move comes when it has n_ctx tokens.
-    n_between_moves = n_ctx - half
+    n_between_moves = n_ctx - half  # a moved window has `half` tokens, a full one n_ctx
     n_since = (len(x) - first_move) % n_between_moves  # new tokens since the last move
     start = len(x) - (half + n_since)
     return x[start:]
