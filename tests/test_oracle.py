@@ -599,8 +599,9 @@ def test_the_verifier_for_pytorch_is_exact_and_its_fault_is_named_as_shown(tmp_p
     fault = code(page, "text", "NOT exact")
     assert re.findall(r"import .*|from .*", example) == ["import torch"]  # nothing of the project
     right, wrong = "(p_target - p_draft).clamp(min=0)[each, n]", "p_target[each, n]"
-    assert right in example and f"Write `{wrong}.cumsum(-1)`" in page
+    assert right in example and f"`weights = {wrong}.cumsum(-1)`" in page
     path = written(tmp_path, example)
+    assert outcome(oracle.main, path)[0] == 0
     assert outcome(oracle.main, path, "--dtype", "float32")[0] == 0
     written(tmp_path, example.replace(right, wrong))
-    assert outcome(oracle.main, path, "--dtype", "float32") == (1, fault, "")
+    assert outcome(oracle.main, path) == (1, fault, "")
