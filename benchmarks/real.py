@@ -1,7 +1,7 @@
 """Measure a real chat model, SmolLM2-135M-Instruct, with every decoder, and other programs.
 
     python -m benchmarks real --json benchmarks/results/real.json
-    python -m benchmarks real --only decoders --rows lookup "suffix --K 4" --temperature 0
+    python -m benchmarks real --only decoders --rows lookup suffix --temperature 0
 
 Twelve questions of six kinds, real_prompts.jsonl, are answered: up to N tokens or the end. All
 decoders take turns on each prompt. The draft, if a decoder takes one, is the int8 copy.
@@ -57,8 +57,8 @@ from variants.shared.tree_gpt2 import tree_model
 PROMPTS = Path(__file__).with_name("real_prompts.jsonl")
 ROWS = ["quantized --K 3", "lookup", "suffix --sure 0 --cap 4", "eagle --K 2",
         "eagle --widths 2,1", "block --guesser 'eagle --K 2'",
-        "suffix --sure 1 --cap 4 --otherwise 'quantized --K 3'",
-        "suffix --sure 1 --cap 4 --otherwise 'eagle --K 2'", "lenient --K 4"]
+        "suffix --otherwise 'quantized --K 3'", "suffix --otherwise 'eagle --K 1'",
+        "lenient --K 4"]
 SHARES = ("draft", "target")  # of the time
 N_CTX = 1024  # of llama.cpp's servers
 
