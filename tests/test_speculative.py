@@ -37,6 +37,7 @@ from tests.distributions import (
     round_law,
     surprise,
 )
+from tests.small import lively_params
 from tests.toys import PAIRS, context_free, counted, mapped, remembered, toy
 
 DRAFT, TARGET = PAIRS["dense"]
@@ -394,11 +395,30 @@ def test_real_draws_of_three_tokens_have_the_targets_joint_distribution(monkeypa
 
 # ---- GPT-2
 
-def test_the_bundled_pairs_next_three_tokens_have_the_targets_joint_distribution():
-    """In float64, with caches that go back many times."""
-    sampling = dict(top_k=4, top_p=0.8, temperature=0.7, repetition_penalty=1.3)
-    x = bundled.encoder().encode("It was dark. The girl")
-    pair = (GPT2(*bundled.weights(size)) for size in ("tales-small", "tales-large"))
+def test_models_with_a_cache_have_the_distribution_of_models_without_one():
+    """The enumeration calls the models with many rewinds."""
+    hparams = dict(n_vocab=3, n_ctx=8, n_embd=4, n_head=2, n_layer=2)
+    params = [lively_params(hparams, seed, scale=1) for seed in (1, 2)]
+    draft, target = (with_sampling(remembered(GPT2(p, 2))) for p in params)
+    fresh = with_sampling(lambda ids, n_last: GPT2(params[1], 2)(ids, n_last))
+    got = law(lambda rng: speculative_sampling([0], draft, target, 4, 2, rng))
+    assert_same_law(got, text_law([0], fresh, 4))
+
+
+PROMPTS = ["Once upon a time there was a", "It was dark. The girl"]
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Return draft and target as functions that give logits, in float64."""
+    return [remembered(GPT2(*bundled.weights(size))) for size in ("tales-small", "tales-large")]
+
+
+@pytest.mark.parametrize("prompt, sampling", [*zip(PROMPTS, [
+    dict(top_k=3), dict(top_k=4, top_p=0.8, temperature=0.7, repetition_penalty=1.3)])])
+def test_the_bundled_pairs_next_three_tokens_have_the_targets_joint_distribution(
+        pair, prompt, sampling):
+    x = bundled.encoder().encode(prompt)
     draft, target = (remembered(with_sampling(model, **sampling)) for model in pair)
     got = law(lambda rng: speculative_sampling(x, draft, target, 3, 2, rng))
     assert_same_law(got, text_law(x, target, 3))

@@ -3,6 +3,8 @@
 All through `variants.build`, as in main.py.
 """
 
+import ast
+import inspect
 import re
 from functools import partial
 from itertools import product, repeat, takewhile
@@ -184,6 +186,13 @@ def test_None_is_a_value_only_of_a_flag_whose_default_it_is(name):
             with pytest.raises(ValueError, match=re.escape(message)):
                 entry.settings({flag: None})
 
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_build_reads_every_flag(name):
+    body = ast.parse(inspect.getsource(DECODERS[name].build))
+    read = {node.id for node in ast.walk(body) if isinstance(node, ast.Name)}
+    assert DECODERS[name].flags.keys() <= read
 
 
 @pytest.mark.parametrize("read, good, bad", [
