@@ -87,5 +87,5 @@ def test_what_the_command_measures_it_shows_again(tmp_path, monkeypatch):
     words = ("real", "--N", 20, "--temperature", 0)
     status, measured, _ = outcome(main, *words, "--json", path)
     assert (status, measured) == outcome(main, "real", "--show", path)[:2]
-    assert status == 0 and "| quantized --K 4 |" in measured and "lenient --K 4 (lossy)" in measured
+    assert status == 0 and "| quantized --K 3 |" in measured and "lenient --K 4 (lossy)" in measured
     assert "Not measured: eagle" in measured and "were not trained for this target" in measured

@@ -2,8 +2,8 @@
 
 Adds to speculative.py: the draft is the target's own copy with weights in int8. It needs no
 second model and no training, and its distributions are nearly the target's at every
-temperature. If reading the weights takes most of a pass, a draft pass costs 0.3 to 0.4 of a
-target row, because a weight is one byte instead of four.
+temperature. If reading the weights takes most of a pass, a draft pass takes 0.3 to 0.6 of the
+time of a target pass over one row, because a weight is one byte instead of four.
 
     copy      a model whose matrices, the linear maps and the embeddings of tokens, are rounded
               (lib/backend/int8.py); the copy shares norms, biases and wpe with the target
