@@ -75,7 +75,7 @@ def test_the_picture_of_a_chat_has_the_tokens_of_the_recorded_answer():
     texts = texts_of("chat")
     assert texts[: len(tokens)] == [text.strip() for text, _ in tokens]
     n_passes = sum(maker == "target" for _, maker in tokens)
-    assert f"{n_passes} target passes gave {len(tokens)} tokens" in file_text("docs/learn.md")
+    assert f"{len(tokens)} tokens in {n_passes} target passes" in file_text("docs/learn.md")
 
 
 # The names of pictures that the narrow pages show: their text has at least 11 pixels.
