@@ -37,7 +37,7 @@ COLUMNS = {  # {column: the form of its numbers}
 
 
 def n_threads(model):
-    """Return the number of threads of our passes, 1 if more do not pay for any weight."""
+    """Return the threads of our passes over one token: 1 if more do not pay for any weight."""
     largest = model.params["wte"]  # wte is the largest weight: n_vocab > 4 n_embd in all models
     return products.N_THREADS if largest.size >= products.SHARED else 1
 

@@ -184,7 +184,7 @@ def warm_up(dtype, notify=None, is_int8=False):
 def in_parallel(compute_outputs, n_out, size, n_rows=1, n_threads=N_THREADS):
     """Run compute_outputs(first, last) for outputs 0 .. n_out - 1, a large product in parts.
 
-    `size` is the number of weights. Threads share the parts.
+    `size` is the number of weights, each multiplied n_rows times. Threads share the parts.
     """
     if size * n_rows < SHARED:
         compute_outputs(0, n_out)
