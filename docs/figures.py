@@ -1,7 +1,7 @@
-"""Bind the figures of the pages to the tables that they are quoted from.
+"""Bind each figure on a page to the table cell that it quotes.
 
-A marker stands above a paragraph, a list or a table of a page. It names the cells whose numbers
-are the figures below it, in their order:
+A marker is above a paragraph, a list or a table of a page. It names the cells whose numbers are
+the figures below it, in their order:
 
     <!-- figures: variants, temperature 0 | jacobi | tokens/pass -->
 
@@ -17,8 +17,9 @@ computes: settings, versions, numbers of an example.
 
 A figure is a number with a decimal point, a percentage, or a number that fills a cell of a
 table, outside code, links and quoted output. `python -m docs readme FILES --code` renews them.
-In a table, a figure also stands in the right row: a label that is a row of the quoted table is
-the cell's row, and the marker names the numbers of any other label.
+In a table of a page, a figure must also be in the right row. If the row's label is the label of
+a row of the quoted table, the cell must be in that row. If it is not, the marker must contain
+all numbers of the label.
 """
 
 import re
@@ -33,8 +34,8 @@ PAGES = ("README.md", "docs/speed.md", "docs/methods.md", "docs/learn.md",
          "docs/low_acceptance.md", "docs/any_model.md", "docs/engines.md", "docs/patterns.md",
          "models/README.md", "models/smollm2/README.md", "benchmarks/RESULTS.md")
 MARKER = re.compile(r"<!-- figures:\s(?P<cells>.*?)\s*-->", re.DOTALL)
-# What has no figures to bind: code, quoted output, links, heads and labels, numbers of
-# sections.
+# Parts of a page without figures to bind: code, quoted output, links, heads and labels, numbers
+# of sections.
 NOT_PROSE = re.compile("|".join([
     r"^ *```.*?^ *```",  # code between fences
     r"^    [^\n]*$",  # an indented line of code
@@ -51,7 +52,7 @@ FIGURE = re.compile("|".join([
     # With a decimal point: 1,234.5 or .98. No version such as 1.2.3, and no 1.5x.
     r"(?<![\w.,])(\d[\d,]*)?\.\d+(?![\d.]*\w)",
     r"(?<![\w.])\d+(?= %| percent)",  # a percentage
-    # A whole cell: | 12 | or | + 3 ms |. "sign" is what stands between | and the number.
+    # A whole cell: | 12 | or | + 3 ms |. "sign" is all between | and the number.
     r"(?<=\|)(?P<sign> (\+ )?)\d[\d,]*(?=( [a-zA-Z]+)? \|)"]))
 PARAGRAPH_END = re.compile(r"\n\n|\Z")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
@@ -163,8 +164,8 @@ def renewed_page(text):
     prose = NOT_PROSE.sub(blanked, text)
     places = [*MARKER.finditer(text), *FIGURE.finditer(prose), *PARAGRAPH_END.finditer(prose)]
     pieces = []  # of the new page
-    end = 0  # of the figure before
-    cells = []  # of the marker before, whose figures are still to come
+    end = 0  # of the previous figure
+    cells = []  # of the previous marker, without those whose figures were found
     for place in sorted(places, key=lambda match: match.start()):
         if place.re is FIGURE:
             # In a cell such as | + 3 ms | the space and the + before the number stay.

@@ -2,7 +2,7 @@
 
 Adds to block.py: the draft guesses several paths, independently of each other, and only the
 best path is tested, as one block. At each node the best path continues with the drawn token
-that has the largest ratio p_target / p_draft, and of equal ratios with the lowest id.
+that has the largest ratio p_target / p_draft. The lowest id among tied tokens is the best.
 
 Choosing changes the distribution of the path that is tested, so the test needs the distribution
 of the best path instead of the draft's.
@@ -12,9 +12,9 @@ of the best path instead of the draft's.
     mass       the draft's probability of a path with the prefix
     below      the draft's probability of a path that is worse than every path with the prefix
 
-1. Of two paths, the path with the better token at the first position where they differ is the
-   better path. So a path has the prefix, or is worse than all paths with the prefix, or is
-   better than all of them.
+1. The better one of two paths has the better token at the first position where they differ. So
+   a path has the prefix, is worse than all paths with the prefix, or is better than all of
+   them.
 2. With probability (below + mass)^N none of the N paths is better than the paths with the
    prefix. Then the best path has the prefix, unless all N paths are worse. This exception has
    probability below^N, so
@@ -56,8 +56,7 @@ def guess_paths(x, k, rng, draft, paths):
 
 
 def worst_first(p_draft, p_target):
-    """Return all tokens, sorted by p_target / p_draft; of equal ratios the lowest id is best.
-    """
+    """Return all tokens, sorted by p_target / p_draft; the lowest id among ties is last."""
     can_be_drawn = p_draft > 0
     ratios = np.zeros(len(p_draft))
     with np.errstate(over="ignore"):  # a ratio too large for a float is inf, the largest
@@ -80,8 +79,8 @@ def best_row(p_draft, order, mass, below, n_paths):
     `mass` and `below` are the prefix's; `order` has the tokens, the worst first.
 
     (a) A token with draft probability p continues the prefix to a longer prefix of the mass
-        `mass * p`. By 2. the best path has the longer prefix with the probability
-        (below + mass * p)^N - below^N, where `below` is the longer prefix's. This is
+        `mass * p`. The best path has the longer prefix with the probability
+        (below + mass * p)^N - below^N by 2., where `below` is the longer prefix's. This is
         mass * p * difference_of_powers(below + mass * p, below, N).
     (b) The best path has the prefix with the probability
         mass * difference_of_powers(below + mass, below, N).
@@ -89,13 +88,13 @@ def best_row(p_draft, order, mass, below, n_paths):
     """
     p_sorted = p_draft[order]  # the worst token first
     p_worse = np.cumsum(p_sorted) - p_sorted  # p_worse[i]: the sum over the tokens before i
-    # Below the longer prefix are the paths below the prefix, and those with a worse token.
+    # The paths worse than the longer prefix are worse than the prefix, or have a worse token.
     below_sorted = below + mass * p_worse
     above_sorted = below_sorted + mass * p_sorted
     with_token = p_sorted * difference_of_powers(above_sorted, below_sorted, n_paths)
     prefix_alone = difference_of_powers(below + mass, below, n_paths)
 
-    # Back from the order to the tokens' ids.
+    # Entries move from the order to the tokens' ids.
     row = np.zeros_like(p_draft)
     row[order] = with_token / prefix_alone
     below_token = np.zeros_like(p_draft)

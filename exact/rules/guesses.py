@@ -75,7 +75,7 @@ def beam(x, k, rng, draft, width=2):
         for p, tokens in beams:
             for token, p_next in enumerate(draft(x + tokens, 1)[-1]):
                 longer.append((p * p_next, tokens + [token]))
-        # descending; of equal probabilities the earlier one stays first
+        # in descending order; a stable sort keeps the order of equal probabilities
         beams = sorted(longer, key=lambda pair: -pair[0])[:width]
     _, most_probable = beams[0]
     return most_probable, None
@@ -141,7 +141,7 @@ def n_leading(flags):  # [.., k] -> [..]
 
 def is_confident(p):
     """Return whether a draft is confident of a token, which means a probability >= 2/5."""
-    # in this form 0.4 is confident as a float too: 5 * 0.4 is exactly 2.0
+    # written so that the float 0.4 is confident: 5 * 0.4 is exactly 2.0
     return 5 * p >= 2
 
 

@@ -179,11 +179,11 @@ def with_tree_sampling(model, **settings):
 
 
 def best_ids(row, n):
-    """Return the n tokens with the largest entries of a row, largest first, equals by id."""
+    """Return the n tokens with the largest entries of a row, the largest first; ties by id."""
     row = np.array(row, float)  # a copy
     best: list[int] = []
     # A sort of the whole row would take longer than these few searches.
     for _ in range(min(n, len(row))):
-        best.append(int(row.argmax()))  # of equals the lowest id
+        best.append(int(row.argmax()))  # the lowest id among ties
         row[best[-1]] = -np.inf
     return best
