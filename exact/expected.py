@@ -24,14 +24,12 @@ from typing import Any
 import numpy as np
 
 from exact.law import expectation, runs
-from exact.optimum import best_accepted, best_independent, guesses_law
+from exact.optimum import best_accepted, guesses_law
 from exact.toys import TOYS, X, best
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command, print_safely
-from sampling import residual
 from speculative import Guesses, Model, Rows, guess, make_step, verify
 from variants.block import block_verify
-from variants.kseq import find_rho, shared
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Branches, texts_of_rows
 from variants.tree import guess_shape, verify_tree
@@ -183,41 +181,6 @@ def means_below(mean: Callable, widths: tuple[int, ...], toy: str, x: tuple[int,
     _, target = TOYS[toy]
     n_vocab = target(x, 1).shape[-1]
     return [mean(widths[1:], toy, (*x, token)) for token in range(n_vocab)]
-
-
-# ---- n independent guesses for one position
-
-def multi_step(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
-    """Return the acceptance of multi-step sampling. Miao et al. (2023)."""
-    all_rejected = 1.0
-    remaining = p_target  # the row that the next guess is tested with
-    for _ in range(n):
-        # the ratio rule accepts a guess with probability sum of min(remaining, p_draft)
-        all_rejected *= 1 - np.minimum(remaining, p_draft).sum()
-        remaining = residual(remaining, p_draft)
-    return 1 - all_rejected
-
-
-def kseq(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
-    """Return the acceptance of K-SEQ: 1 - (1 - beta)^n. Sun et al. (2023)."""
-    # each of the n guesses is accepted with probability beta, whatever the others are
-    rho = find_rho(p_draft, p_target, n)
-    beta = shared(p_draft, p_target, rho).sum()
-    return 1 - (1 - beta) ** n
-
-
-def match_accepted(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
-    """Return the acceptance of match: the target's own draw is one of the guesses."""
-    is_guessed = 1 - (1 - p_draft) ** n  # the probability that a token is among the guesses
-    return (p_target * is_guessed).sum()
-
-
-# (p_draft, p_target, n) -> the probability that one of n independent guesses is accepted
-FORMS: dict[str, Callable[[np.ndarray, np.ndarray, int], float]] = {
-    "optimum": best_independent,
-    "multi-step": multi_step,
-    "K-SEQ": kseq,
-    "match": match_accepted}
 
 
 def along_paths(model: Model) -> Model:

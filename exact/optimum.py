@@ -64,37 +64,3 @@ def best_accepted(guesses: ProbabilityOf, p_target: np.ndarray) -> Any:
         for A in combinations(range(n_vocab), size):
             largest = max(largest, excess(A))
     return 1 - largest
-
-
-# ---- for any vocabulary, n independent guesses
-
-def best_independent(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
-    """Return the optimum for n independent guesses, whose P(all in A) is p_draft(A) ** n.
-
-    Only n_vocab + 1 sets are tried: the first i tokens in the order of p_target / p_draft, for
-    each i. No other set has a larger difference p_draft(A) ** n - p_target(A), as these steps
-    show:
-
-     1. Let A be any set, a = p_draft(A), and s the slope of the curve x ** n at x = a. The
-        curve is convex, so it is nowhere below its tangent: x ** n >= a ** n + s (x - a).
-     2. For a set S, s p_draft(S) - p_target(S) is a sum over the tokens of S. It is largest for
-        the set B of all tokens whose own s p_draft - p_target is above 0.
-     3. So the difference of B is at least the difference of A. With b = p_draft(B):
-
-          b ** n - p_target(B) >= a ** n + s (b - a) - p_target(B)      by 1, for x = b
-                                = a ** n - s a + (s b - p_target(B))
-                               >= a ** n - s a + (s a - p_target(A))    by 2
-                                = a ** n - p_target(A)
-
-     4. The tokens of B are those with p_target / p_draft < s, so B is one of the sets tried.
-
-    >>> p_draft, p_target = np.array([0.1, 0.5, 0.4]), np.array([0.2, 0.6, 0.2])
-    >>> round(float(best_independent(p_draft, p_target, 2)), 4)
-    0.99
-    """
-    infinite = np.full(len(p_draft), np.inf)  # the ratio of tokens that are never guessed
-    ratios = np.divide(p_target, p_draft, out=infinite, where=p_draft > 0)
-    order = np.argsort(ratios)
-    # entry i: the set of the first i + 1 tokens; the empty set has the difference 0
-    differences = np.cumsum(p_draft[order]) ** n - np.cumsum(p_target[order])
-    return 1 - max(0, differences.max())
