@@ -83,15 +83,6 @@ def add_path(tree, node, path):
     return node
 
 
-class Doubled(NamedTuple):
-    """Two ways to have twice as many guesses as the chain, and the target's rows."""
-
-    long: Tree  # 2 K guesses, one below the other
-    p_long: np.ndarray  # [2 K + 1, n_vocab]
-    paths: Tree  # the chain, and the second path
-    p_paths: np.ndarray  # [1 + len(paths), n_vocab]
-
-
 class Place(NamedTuple):
     """The guesses and rows of one recorded round."""
 
@@ -99,7 +90,7 @@ class Place(NamedTuple):
     p_target: np.ndarray  # [1 + len(tree), n_vocab]
     best: list  # K tokens
     p_best: np.ndarray  # [K + 1, n_vocab], the target's rows along them
-    doubled: Doubled | None = None
+    doubled: dict = {}  # what `tests_of_doubled` returns
 
     def part(self, widths):
         """Return (tree, p_target) of the part of the tree that `first_siblings` describes."""
@@ -122,8 +113,8 @@ def record(x, draft, target, rng):
     return Place(tree, p_target, best.tokens, p_best)
 
 
-def record_doubled(x, place, draft, target, rng):
-    """Return the Doubled of the chain of a place."""
+def tests_of_doubled(x, place, draft, target, rng):
+    """Return {test: expected tokens} of the round after x with twice as many guesses."""
     chain, _ = place.part((1,) * K)
     later, _ = guess_shape(x + chain.tokens, K, rng, draft, uniform_shape((1,) * K))
     second, _ = guess_paths(x, K, rng, draft, paths=1)
@@ -135,7 +126,8 @@ def record_doubled(x, place, draft, target, rng):
         add_path(paths, -1, path)
     p_long = target(x + long, 1 + len(long))
     p_paths = target(x + paths, 1 + len(paths))
-    return Doubled(long, p_long, paths, p_paths)
+    return {"block, 8 guesses": mean_tokens(block_verify, long.tokens, long.rows(), p_long),
+            "multipath, 2 paths of 4": mean_tokens(verify_best_path, paths, None, p_paths)}
 
 
 def places(draft, target, encoder, n_rounds):
@@ -150,10 +142,10 @@ def places(draft, target, encoder, n_rounds):
             rng = np.random.default_rng(text)
             x = encoder.encode(OPENINGS[text % len(OPENINGS)])
             end = len(x) + LENGTH
-        # The guesses of Doubled have their own generator, so the text does not depend on them.
+        # More guesses have their own generator, so the text does not depend on them.
         [rng_of_doubled] = rng.spawn(1)
         place = record(x, draft, target, rng)
-        doubled = record_doubled(x, place, draft, target, rng_of_doubled)
+        doubled = tests_of_doubled(x, place, draft, target, rng_of_doubled)
         yield text, place._replace(doubled=doubled)
         # The ratio rule ends the round, and the next round begins after its tokens.
         x = x + verify(*place.chain(), rng)
@@ -203,14 +195,6 @@ def tests(place):
     }
 
 
-def tests_of_doubled(doubled):
-    """Return {test: expected tokens of the recorded round} with twice as many guesses."""
-    long, p_long, paths, p_paths = doubled
-    block = mean_tokens(block_verify, long.tokens, long.rows(), p_long)
-    return {"block, 8 guesses": block,
-            "multipath, 2 paths of 4": mean_tokens(verify_best_path, paths, None, p_paths)}
-
-
 # ---- figures
 
 def all_figures(args):
@@ -221,10 +205,10 @@ def all_figures(args):
     for temperature in TEMPERATURES:
         # Each list has one entry per round.
         texts = []  # the number of the round's text
-        by_test = []  # the round's figures from `tests` and `tests_of_doubled`
+        by_test = []  # the round's expected tokens of each test
         for text, place in places_of_pair(temperature, args.rounds):
             texts.append(text)
-            by_test.append(tests(place) | tests_of_doubled(place.doubled))
+            by_test.append(tests(place) | place.doubled)
         temperatures[f"{temperature:g}"] = {
             "texts": len(set(texts)), "tests": means(by_test, texts)}
     return {"N": LENGTH, "K": K, "rounds": args.rounds, "temperatures": temperatures}

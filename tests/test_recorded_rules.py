@@ -48,7 +48,7 @@ def test_the_mean_over_two_recorded_paths_is_that_of_the_best_one(toy, monkeypat
     def doubled(rng):
         one_guess, _ = guess_shape(x, 1, rng, draft, uniform_shape((1,)))
         place = rules.Place(one_guess, target(x + one_guess, 2), best=[], p_best=np.empty(0))
-        return rules.record_doubled(x, place, draft, target, rng)
+        return rules.tests_of_doubled(x, place, draft, target, rng)
 
     paths = partial(guess_paths, draft=draft, paths=2)
     step = make_step(target, 1, paths, verify_best_path)
@@ -56,8 +56,7 @@ def test_the_mean_over_two_recorded_paths_is_that_of_the_best_one(toy, monkeypat
     means = {"block, 8 guesses": chain_mean(guess, BLOCK, toy, 2),
              "multipath, 2 paths of 4": expectation(lambda rng: step(x, 2, rng).ids, len)}
     for name, mean in means.items():
-        recorded_mean = expectation(
-            doubled, lambda guesses, name=name: rules.tests_of_doubled(guesses)[name])
+        recorded_mean = expectation(doubled, lambda tokens, name=name: tokens[name])
         assert float(recorded_mean) == pytest.approx(float(mean))
 
 
