@@ -54,7 +54,7 @@ from exact.rules.verifiers import best_of
 from exact.toys import N_NEW, Found, Setting, X, mapped
 from lib.terminal import Parser, command
 from speculative import Model, Step, Test, make_step
-from variants.registry import Decoder
+from variants.registry import Decoder, number
 
 SECONDS = 60.0  # time limit of an answer
 ROUNDING = 1e-12  # the largest distance of an exact verifier in float64; errors are near 1e-16
@@ -399,14 +399,10 @@ def answer(file: str, **flags: Any) -> int:
 
 def positive(text: str, limit: float = math.inf) -> float:
     """Read a number between 0 and the limit."""
-    try:
-        number = float(text)
-    except ValueError:
-        # a NaN fails every comparison, so the next line refuses it
-        number = math.nan
-    if not 0 < number < limit:
+    value = number(text)
+    if not 0 < value < limit:
         raise ValueError(f"need a number above 0 and below {limit:g}, got {text!r}")
-    return number
+    return value
 
 
 @command("exact.judge")

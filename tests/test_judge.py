@@ -619,5 +619,4 @@ def test_the_commands_flags_reach_the_judgement(tmp_path, capfd):
     ("--seconds", "0"), ("--seconds", "inf"), ("--seconds", "abc"), ("--tolerance", "1"),
     ("--tolerance", "nan")])
 def test_a_limit_that_judges_nothing_is_refused(flag, value):
-    error = refusal(judge.main, "answer.py", flag, value)
-    assert "need a number above 0 and below" in error
+    assert f"argument {flag}: need a " in refusal(judge.main, "answer.py", flag, value)
