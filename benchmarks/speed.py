@@ -25,12 +25,7 @@ from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import interleaved, machine, milliseconds, rows_actions
 from measure.command import ranged
-from measure.models import (
-    OPENINGS,
-    load_benchmark_pair,
-    named,
-    sizes,
-)
+from measure.models import OPENINGS, load_benchmark_pair, named, sizes
 from measure.race import builder, costs_at, race, race_figures, simulated_builder
 from theory.hardware import pass_bytes
 from theory.speedup import walltime_improvement

@@ -10,14 +10,7 @@ import pytest
 
 from lib.statistics import resamples, student_quantile
 from measure import answer
-from measure.answer import (
-    DOES_NOT_PAY,
-    NOT_KNOWN,
-    PAYS,
-    WRONG_AT_MOST,
-    answer_of,
-    raced_speedup,
-)
+from measure.answer import DOES_NOT_PAY, NOT_KNOWN, PAYS, WRONG_AT_MOST, answer_of, raced_speedup
 from tests.distributions import surprise
 
 

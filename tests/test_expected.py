@@ -5,14 +5,7 @@ from functools import partial
 
 import pytest
 
-from exact.expected import (
-    best_mean,
-    chain_bound,
-    chain_mean,
-    match_tokens,
-    mean_tokens,
-    tree_mean,
-)
+from exact.expected import best_mean, chain_bound, chain_mean, match_tokens, mean_tokens, tree_mean
 from exact.law import expectation, text_law
 from exact.optimum import guesses_law
 from exact.rules.register import BY_ID, tokens_per_round

@@ -29,14 +29,7 @@ from speculative import (
     verify,
 )
 from tests import bundled
-from tests.distributions import (
-    HIGHEST,
-    LOWEST,
-    Scripted,
-    assert_same_law,
-    round_law,
-    surprise,
-)
+from tests.distributions import HIGHEST, LOWEST, Scripted, assert_same_law, round_law, surprise
 from tests.small import lively_params
 from tests.toys import PAIRS, context_free, counted, mapped, remembered, toy
 

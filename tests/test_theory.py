@@ -7,13 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.toys import rows_of_four
-from theory.hardware import (
-    GPT2_SIZES,
-    crossover_batch,
-    intensity_table,
-    n_params,
-    pass_bytes,
-)
+from theory.hardware import GPT2_SIZES, crossover_batch, intensity_table, n_params, pass_bytes
 from theory.speedup import (
     acceptance_rate,
     alpha_of_report,

@@ -12,16 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from benchmarks import (
-    acceptance,
-    batch,
-    engines,
-    patterns,
-    quantized,
-    rules,
-    speed,
-    variants,
-)
+from benchmarks import acceptance, batch, engines, patterns, quantized, rules, speed, variants
 from benchmarks.__main__ import NAMES, main
 from lib.prefix import common_prefix
 from lib.terminal import try_to_write
