@@ -13,7 +13,6 @@ from exact import expected
 from exact.expected import chain_mean, match_tokens, mean_tokens, tree_mean
 from exact.law import expectation
 from exact.toys import TOYS, X, best
-from lib.statistics import standard_error
 from speculative import guess, make_step, verify
 from tests.pages import file_text, output
 from tests.toys import path_by_path
@@ -109,14 +108,6 @@ def test_each_text_has_its_own_random_numbers(rounds):
         guesses[each.text] += each.place.tree.tokens
     beginnings = [tuple(tokens[:15]) for tokens in guesses.values() if len(tokens) >= 15]
     assert len(set(beginnings)) == len(beginnings) > 5
-
-
-def test_a_standard_error_counts_texts():
-    values = np.array([1.0, 2, 4, 7])
-    alone = standard_error(values, [0, 1, 2, 3])
-    assert alone == pytest.approx(values.std() / 2)
-    thrice = standard_error(np.repeat(values, 3), np.repeat(range(4), 3))
-    assert thrice == pytest.approx(alone)
 
 
 def test_the_page_quotes_what_the_command_prints():

@@ -68,9 +68,9 @@ class TransformersModel:
     """
 
     def __init__(self, model_or_folder, device=None, dtype=None):
-        import_torch(model_or_folder)
+        torch = import_torch(model_or_folder)
         self.model = model_ready_to_run(model_or_folder, device, dtype)
-        self.library = pytorch_name()
+        self.library = f"PyTorch {torch.__version__}"  # which computes the passes
         # A model that also reads images has its text model's sizes in a part of its config.
         config = self.model.config.get_text_config(decoder=True)
         self.n_ctx = context_length(config)
@@ -276,9 +276,9 @@ def model_ready_to_run(model_or_folder, device, dtype):
 
 
 def import_torch(model_or_folder):
-    """Raise ValueError, with the command that installs them, without torch or transformers."""
+    """Return torch; ValueError, with the command, unless it and transformers are installed."""
     try:
-        import torch  # noqa: F401
+        import torch
         import transformers  # noqa: F401
     except ImportError as error:
         what = f"{str(model_or_folder)!r:.80}"
@@ -286,13 +286,7 @@ def import_torch(model_or_folder):
             what += f" (model_type {model_type})"
         raise ValueError(f"{what} needs PyTorch and transformers ({error}): "
                          f"{INSTALL}") from None
-
-
-def pytorch_name():
-    """Return the library that computes the passes of transformers' models, with its version."""
-    import torch
-
-    return f"PyTorch {torch.__version__}"
+    return torch
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from speculative import Round
 from tests.commands import outcome
 from tests.llamas import llama_params
 from tests.pages import ROOT
+from tests.test_compare import Clock
 from theory.hardware import pass_bytes
 from theory.speedup import walltime_improvement
 from variants import DECODERS
@@ -64,16 +65,6 @@ def plain_text(ids, seconds):
     each = seconds / len(ids)
     target = timed([each] * len(ids), [1] * len(ids))
     return Run(timed([]), target, ids, rounds, seconds, prompt_s=each, n_first=1)
-
-
-class Clock:
-    """Stand for the module time: code adds the seconds that it takes."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def perf_counter(self):
-        return self.now
 
 
 def set_all(monkeypatch, module, **values):

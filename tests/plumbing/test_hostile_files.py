@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from lib.checkpoints.files import json_value
 from lib.checkpoints.huggingface import write_folder
 from lib.checkpoints.weights import check_hparams, random_params
 from tests.checkpoints import HPARAMS, TINY, write_converted
@@ -142,9 +141,3 @@ def test_a_size_beyond_every_model_is_refused_before_its_weights_are_listed(name
         with pytest.raises(ValueError, match=f"need {name} to be a whole number in 1 .. 10+ in x, "
                                              "got 10+"):
             check_hparams(HPARAMS | {name: size}, "x")
-
-
-@pytest.mark.parametrize("text", [DEEP, '{"a":' * 100_000, DEEP.encode()], ids=type)
-def test_json_that_is_nested_too_deeply_is_a_value_error(text):
-    with pytest.raises(ValueError, match="^it is nested too deeply$"):
-        json_value(text)
