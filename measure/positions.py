@@ -43,22 +43,9 @@ def counts_of_text(rounds: Sequence[Round], K: int) -> np.ndarray:  # -> [2, K]
     counts = np.zeros((2, K), int)  # counts[0]: tested, counts[1]: accepted
     for done in rounds:
         # The tested guesses of a round are its first ones, and so are the accepted guesses.
-        n_tested, n_accepted = n_counted(done)
-        counts[0, :n_tested] += 1
-        counts[1, :n_accepted] += 1
+        counts[0, : done.n_tested] += 1
+        counts[1, : done.n_accepted] += 1
     return counts
-
-
-def n_counted(done: Round) -> tuple[int, int]:
-    """Return how many guesses of a round were tested, and how many of these were accepted.
-
-    >>> n_counted(Round([5, 6, 9], [5, 6, 7, 8], [], [], n_accepted=2))  # guess 3 was rejected
-    (3, 2)
-    >>> n_counted(Round([5], [5, 6, 7, 8], [], [], n_accepted=2))  # 5 is a stop token
-    (1, 1)
-    """
-    # `ids` ends at a stop token: guesses after it do not count, even if they were accepted.
-    return done.n_tested, min(done.n_accepted, done.n_tested)
 
 
 # ---- acceptance
