@@ -205,7 +205,7 @@ def all_figures(args):
 def acceptance_cells(lists):
     """Return the acceptance in each column of some counts, with intervals."""
     # Without tested guesses there is no acceptance.
-    return [ranged(place | {"median": place["acceptance"]}) if place["tested"] else "-"
+    return [ranged(place, figure="acceptance") if place["tested"] else "-"
             for place in by_column(lists)]
 
 

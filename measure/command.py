@@ -125,10 +125,10 @@ def shown_paragraphs(figures, args, paragraphs):
 
 # ---- cells of tables
 
-def ranged(values, form="{:.2f}"):
-    """Return "median (low - high)"."""
-    low, median, high = (shown(values[key], form) for key in ("low", "median", "high"))
-    return f"{median} ({low} - {high})"
+def ranged(values, form="{:.2f}", figure="median"):
+    """Return "figure (low - high)", such as "0.50 (0.40 - 0.70)"."""
+    low, middle, high = (shown(values[key], form) for key in ("low", figure, "high"))
+    return f"{middle} ({low} - {high})"
 
 
 def gain(row):

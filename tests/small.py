@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 from cache import cached, causal_mask
 from gpt2 import GPT2, transformer_block
 from lib.checkpoints.weights import cut_params, n_params, random_params
+from measure.passes import n_guesses_in_a_row
 from sampling import residual
 from speculative import generate, make_step, verify
 from tests.toys import context_free, path_by_path
@@ -212,16 +213,10 @@ def fixed_acceptance(alpha):
     return context_free([alpha, 1 - alpha]), context_free([1.0, 0.0])
 
 
-def n_levels(result):
-    """Return for how many positions a round had a guess."""
-    if isinstance(result.guesses, Tree):
-        return max(map(len, result.guesses.paths()), default=0)
-    return len(result.guesses)
-
-
 def n_rejected(step, x, N, rng):
     """Return for how many positions of a text there was a guess and none was accepted."""
-    return sum(n_levels(result) + 1 - len(result.ids) for result in generate(x, step, N, rng))
+    return sum(n_guesses_in_a_row(result.guesses) + 1 - len(result.ids)
+               for result in generate(x, step, N, rng))
 
 
 def write_heads(folder, params, n_heads=3, keep=None):

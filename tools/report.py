@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lib.markdown import markdown_table, shown
 from measure.answer import FEWEST_TOKENS, conditions
+from measure.command import ranged
 from variants.registry import Costs
 
 PAGE = "docs/low_acceptance.md"
@@ -73,18 +74,9 @@ def positions_table(positions: list[dict], disturbed: str) -> str:
     rows = []
     for K, place in enumerate(positions, start=1):
         predicted = place["predicted"]
-        cell = "-" if disturbed else with_interval(predicted["speedup"], predicted)
-        rows.append([K, place["tested"], with_interval(place["acceptance"], place), cell])
+        cell = "-" if disturbed else ranged(predicted, figure="speedup")
+        rows.append([K, place["tested"], ranged(place, figure="acceptance"), cell])
     return markdown_table(head, rows)
-
-
-def with_interval(figure: float, ends: Mapping[str, float | None]) -> str:
-    """Return a figure and the two ends of its interval.
-
-    >>> with_interval(0.5, {"low": 0.4, "high": 0.7})
-    '0.50 (0.40 - 0.70)'
-    """
-    return f"{shown(figure)} ({shown(ends['low'])} - {shown(ends['high'])})"
 
 
 def case_table(case: dict) -> str:
@@ -93,7 +85,7 @@ def case_table(case: dict) -> str:
     rows = [["plain decoding", "-", "1.00", "1.00", "1.00",
              *shares_of_time(case["plain"]["time"])]]
     for name, row in case["rows"].items():
-        rows.append([name, shown(row.get("predicted")), with_interval(row["speedup"], row),
+        rows.append([name, shown(row.get("predicted")), ranged(row, figure="speedup"),
                      shown(row.get("speedup_with_prompt")), shown(row["tokens_per_pass"]),
                      *shares_of_time(row["time"])])
     return markdown_table(["decoder", "predicted", "measured (interval)", "with the prompt",
