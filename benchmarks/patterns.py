@@ -51,7 +51,6 @@ RACED = {  # name -> whether it speculates, whether it has forced runs
     "speculative": (True, False), "speculative, forced runs": (True, True)}
 
 
-
 def new_step(draft, target, new_pattern, temperature, stop, speculates, forces):
     """Return the step of one of RACED, with a pattern that has read nothing."""
     allowed = new_pattern()

@@ -66,7 +66,6 @@ def test_pi_has_the_rows_after_all_sampling_settings(sampling, price):
         assert_same_law(law(partial(complete, x, step, 3)), text_law(x, pi, 3))
 
 
-
 # ---- the rule
 
 weights = st.lists(st.integers(0, 9), min_size=4, max_size=4).filter(any)

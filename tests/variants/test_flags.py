@@ -187,7 +187,6 @@ def test_None_is_a_value_only_of_a_flag_whose_default_it_is(name):
                 entry.settings({flag: None})
 
 
-
 @pytest.mark.parametrize("name", DECODERS)
 def test_build_reads_every_flag(name):
     body = ast.parse(inspect.getsource(DECODERS[name].build))
@@ -272,7 +271,6 @@ def test_costs_that_no_machine_has_are_refused(name, flags, wrong):
 def test_plain_decoding_has_the_names_that_decoders_have():
     with pytest.raises(ValueError, match="need one of the decoders speculative, .*, got 'nope'"):
         build_plain("nope", models(WARM))
-
 
 
 def test_settings_fill_in_defaults_and_decide_exactness():

@@ -140,7 +140,6 @@ def test_a_chain_or_a_number_of_rows_that_does_not_fit_is_named(x, tokens, n_las
         TreeGPT2(PARAMS, 3)(x + tree_of(tokens, range(-1, len(tokens) - 1)), n_last)
 
 
-
 def test_an_array_of_ids_continues_along_a_tree():
     tree = tree_of([5, 6], [-1, 0])
     rows = TreeGPT2(PARAMS, 3)(np.array([1, 2]) + tree, 3)

@@ -106,7 +106,6 @@ def test_many_prompts_have_the_text_of_each_alone_as_a_survey_writes_it(folders,
     assert [token for result in rounds for token in result.ids] == second["ids"]
 
 
-
 def records_of(folder, lines, *flags):
     """Return the records of --prompts, and the exit status."""
     text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)

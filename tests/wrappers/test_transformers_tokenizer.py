@@ -62,8 +62,6 @@ def test_the_bundled_vocabulary_is_read_as_encoder_reads_it():
     assert theirs.id_of("<|endoftext|>") == ours.end_of_text
 
 
-
-
 def test_streamed_text_never_shows_half_a_character(tokenizer):
     ids = tokenizer.encode(TEXT)
     reader = codecs.getincrementaldecoder("utf-8")("replace")
@@ -108,7 +106,6 @@ def test_a_prompt_does_not_end_with_an_end_token():
     assert tokenizer.encode("ab</s>") == [1, 264, 2, 2]  # as the user wrote it
 
 
-
 def test_messages_go_through_the_chat_template():
     made = sentencepiece()
     made.chat_template = TEMPLATE
@@ -116,7 +113,6 @@ def test_messages_go_through_the_chat_template():
     assert chat_tokenizer.chat_text(CHAT) == "<user>ab<model>"
     with pytest.raises(ValueError, match="the chat template does not take these messages: .*no su"):
         chat_tokenizer.chat_text([{"role": "bad", "content": ""}])
-
 
 
 def test_a_tokenizer_without_a_template_takes_no_messages(tokenizer):
