@@ -12,7 +12,7 @@ import main
 from run.flags import parse_args
 from run.task import load_task
 from sampling import with_sampling
-from tests.commands import json_of_run, refusal, run_main
+from tests.commands import json_of_run, run_main
 
 QUESTION = "What is the capital of Taiwan. And why?"
 SMOLLM2 = ("--target", "smollm2", "--chat", QUESTION)
@@ -33,12 +33,6 @@ def test_the_articles_question_is_answered_and_every_decoder_gives_the_same_answ
         assert "Taipei" in plain["text"] and fast["text"] == plain["text"], decoder
         assert plain["ended_by"] == "stop" and plain["text"].startswith("The capital")
         assert 0 < plain["prompt_s"] < plain["time_s"]
-
-
-def test_a_chat_needs_a_template_and_no_second_prompt():
-    assert "no chat template" in refusal(main.main, "--chat", "Hi")
-    for flag in ("--prompt", "--prompt_file"):
-        assert f"{flag} and --chat are both given" in refusal(main.main, "--chat", "a", flag, "b")
 
 
 # ---- stop texts
@@ -80,10 +74,6 @@ def test_a_stop_text_is_found_across_tokens_without_text():
         assert not task.ended(new[:-1])
 
 
-def test_an_empty_stop_is_refused():
-    assert "--stop needs a text" in refusal(main.main, "--stop", "")
-
-
 # ---- log-probabilities
 
 def test_log_probabilities_are_the_targets_and_the_same_in_a_record(tmp_path):
@@ -104,13 +94,6 @@ def test_log_probabilities_are_the_targets_and_the_same_in_a_record(tmp_path):
     record = json.loads((tmp_path / "out").read_text("utf-8"))
     assert status == 0 and record["ids"] == got["speculative"]["ids"]
     assert record["logprobs"] == pytest.approx(got["speculative"]["logprobs"], abs=1e-4)
-
-
-@pytest.mark.parametrize("flags, words", [
-    ((), "--logprobs needs --json or --prompts"),
-    (("--json", "--decoder", "lenient"), "--logprobs does not apply to --decoder lenient")])
-def test_log_probabilities_without_use_or_meaning_are_refused(flags, words):
-    assert words in refusal(main.main, "--logprobs", *flags)
 
 
 # ---- on a terminal

@@ -2,8 +2,7 @@
 
 import pytest
 
-import main
-from tests.commands import json_of_run, refusal, run_main
+from tests.commands import json_of_run, run_main
 from utils import load_model
 from variants.quantized import int8_copy
 
@@ -29,13 +28,6 @@ def test_decoders_write_the_text_of_the_target_in_int8_and_the_report_says_so():
     for dtype in ("int8", "float32"):
         status, out, _ = run_main("--dtype", dtype, "--n_tokens_to_generate", 4)
         assert status == 0 and (sentence in out) == (dtype == "int8")
-
-
-@pytest.mark.parametrize("flags", [
-    ("quantized",), ("eagle",), ("suffix", "--otherwise", "quantized")])
-def test_a_decoder_that_reads_the_weights_as_floats_is_refused(flags):
-    why = refusal(main.main, "--dtype", "int8", "--decoder", *flags)
-    assert f"--dtype int8 does not apply to --decoder {flags[0]} with these flags" in why
 
 
 def test_transformers_does_not_round_to_int8():

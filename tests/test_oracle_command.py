@@ -288,24 +288,6 @@ def test_everything_after_command_is_the_programs(tmp_path, quick, capsys):
     assert "ended with status 0" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words, sentence", [
-    ("", "need FILE.py or --command PROGRAM"), ("--command", "need FILE.py or --command PROGRAM"),
-    ("a.py --command b", "need FILE.py or --command PROGRAM"),
-    ("none.py", "cannot read none.py: no such file"),
-    ("a.py b.py", "unrecognized arguments: b.py"), ("a.py --foo", "unrecognized arguments: --foo"),
-    ("a.py --seconds 3", "--seconds applies only to --command"),
-    ("--K 0 --command cat", "need a whole number K >= 1, got 0"),
-    ("--seconds 0 --command cat", "need 0 < seconds < 1e6, got 0.0"),
-    ("--seconds nan --command cat", "need 0 < seconds < 1e6, got nan")])
-def test_wrong_words_get_one_sentence(words, sentence):
-    assert refusal(oracle.main, *words.split()) == f"{oracle.PROGRAM}: {sentence}\n"
-
-
-def test_a_program_that_does_not_start_gets_one_sentence():
-    error = refusal(oracle.main, "--command", "./nosuch", "--flag")
-    assert error.startswith(f"{oracle.PROGRAM}: cannot run ./nosuch: ")
-
-
 # ---- the action
 
 ACTION = ROOT / ".github" / "actions" / "oracle"

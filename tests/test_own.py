@@ -121,10 +121,6 @@ def test_what_is_wrong_with_a_file_is_one_sentence(file, text, sentence):
     assert re.search(sentence, refusal(main.main, "--decoder", file(text), *SHORT).strip())
 
 
-def test_a_file_that_is_missing_is_one_sentence():
-    assert "need a Python file, FILE.py" in refusal(main.main, "--decoder", "nosuch.py")
-
-
 def test_the_flags_of_a_file_are_those_of_its_build(file):
     path = file("from variants.tree import DECODER")
     assert "widths" in entry_of_flag(path).flags

@@ -17,7 +17,7 @@ from exact.rules.settings import enumerated_setting
 from exact.toys import TOYS, X, one_hot
 from sampling import residual, sample
 from speculative import guess, speculative_step
-from tests.commands import outcome, refusal
+from tests.commands import outcome
 from tests.distributions import surprise
 from tests.pages import file_text, output
 
@@ -105,25 +105,6 @@ def test_the_command_shows_the_rules_with_a_word_on_every_toy(word, flags, names
     _, _, *rows = printed(*flags, word).splitlines()
     assert len(rows) == 3 * names
     assert all(word.lower() in row.lower() for row in rows)
-
-
-@pytest.mark.parametrize("flags, words", [
-    ((), ["no rule's words", "", " ", "mask:"]),
-    (("--settings",), ["no rule's words", "", " ", "traversal"])])
-def test_a_word_of_no_rule_or_of_the_other_register_is_refused(flags, words):
-    for word in words:
-        sentence = f"no rule has {word!r} in its id or sentence\n"
-        assert refusal(tables.main, *flags, word).endswith(sentence)
-
-
-def test_words_and_tables_that_exclude_each_other_are_refused():
-    assert "not allowed with" in refusal(tables.main, "--settings", "--alarms")
-    assert "leave out pays" in refusal(tables.main, "--group", "the rule", "pays")
-    assert "all its rules: leave out traversal" in refusal(tables.main, "--alarms", "traversal")
-
-
-def test_a_file_is_sent_to_the_judge():
-    assert refusal(tables.main, "mine.py").endswith("run python -m exact.judge mine.py\n")
 
 
 def test_a_text_that_the_target_cannot_write_shows_a_rule():

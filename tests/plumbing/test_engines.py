@@ -8,7 +8,7 @@ import pytest
 from encoder import Encoder
 from lib.checkpoints.gguf import write_file
 from lib.checkpoints.weights import flatten, random_params
-from tests.checkpoints import HPARAMS, SYMBOLS, TINY, files_in
+from tests.checkpoints import HPARAMS, SYMBOLS, TINY
 from tests.commands import refusal
 from tools import export
 
@@ -76,10 +76,3 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
     why = refusal(export.main, "tales-small", tmp_path / "a.gguf", *GGUF)
     assert "the package gguf is missing: pip install -r requirements/engines.txt" in why
-
-
-def test_a_file_is_not_overwritten_unless_forced(tmp_path):
-    file = tmp_path / "other.gguf"
-    file.write_bytes(b"precious")
-    assert "add --force" in refusal(export.main, "tales-small", file, *GGUF)
-    assert files_in(tmp_path) == {"other.gguf": b"precious"}

@@ -203,12 +203,6 @@ def test_without_a_draft_the_decoders_that_need_none_are_raced(models_dir, turns
         assert (row["time"]["draft"] > 0) == (name == "--decoder quantized")
 
 
-def test_a_decoder_that_needs_a_draft_is_refused_without_one(models_dir):
-    why = refusal(will_it_pay.main, "--models_dir", models_dir, "--target", "target", "--decoder",
-                  "block")
-    assert "--decoder block needs a draft: choose --draft MODEL" in why
-
-
 @pytest.mark.parametrize("target, draft", [
     ("tales-large", "tales-small"), ("1558M", "124M"), ("124M", None), ("tales-small", None),
     ("owner/name", None)])

@@ -207,11 +207,6 @@ def test_a_decoder_that_reads_weights_is_refused(folders, decoder):
     assert message.startswith(f"main.py: --decoder {decoder} needs")
 
 
-def test_a_dtype_of_transformers_is_refused_for_numpy():
-    message = refusal(main.main, *SHORT, "--dtype", "bfloat16")
-    assert "--dtype bfloat16 needs --backend transformers" in message
-
-
 def test_will_it_pay_answers_for_such_a_pair(folders, tmp_path):
     """No `quantized` runs, because the weights of such a model cannot be copied here."""
     (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
