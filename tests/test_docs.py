@@ -15,7 +15,6 @@ import pytest
 
 import speculative
 from docs import fifty_lines, tour
-from docs.__main__ import main
 from docs.readme import BLOCK, STATIC, fill, shell_output
 from docs.tables import K_by_hand
 from tests.pages import ROOT, code, file_text, on_one_line, section
@@ -106,11 +105,6 @@ def test_the_tests_that_the_pages_name_exist():
 
 
 # ---- quoted code and outputs
-
-def test_a_page_that_is_not_there_is_refused_in_a_sentence(capsys):
-    assert main(["readme", "nosuch.md", "--code"]) == 2
-    assert capsys.readouterr().err.startswith("docs: ")
-
 
 @EACH_PAGE
 def test_quoted_code_and_tables_are_the_sources(page):

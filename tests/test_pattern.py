@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from fractions import Fraction
 from functools import cache
 
@@ -239,12 +238,6 @@ def test_a_pattern_that_cannot_be_written_is_refused(flags, text, why, tmp_path)
     (tmp_path / "pattern").write_text(text, encoding="utf-8")
     words = flags.replace("FILE", str(tmp_path / "pattern")).split()
     assert re.search(why, refusal(main.main, *words).strip())
-
-
-def test_without_the_library_the_command_that_installs_it_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "llguidance", None)
-    status, _, err = run_main("--regex", "a")
-    assert status == 2 and "pip install -r requirements/pattern.txt" in err
 
 
 # ---- in --prompts

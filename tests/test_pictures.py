@@ -1,13 +1,11 @@
 """Test that pictures show their data, and that the dark ones are the light ones in dark colours."""
 
 import re
-import sys
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from docs.__main__ import main
 from docs.pictures.gallery import IMAGES, picture_names, write_picture
 from docs.pictures.palette import darkened
 from docs.tables import first_round, stored
@@ -99,13 +97,6 @@ def test_no_text_overlaps_or_leaves_the_picture_in_a_wide_font(browser, tmp_path
     smallest = min(text["size"] for text in picture["texts"])
     if name in ON_FRONT_PAGES:
         assert smallest * TELEPHONE / picture["units"] >= 11
-
-
-def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["pictures", "power"]) == 2
-    err = capsys.readouterr().err
-    assert "matplotlib is missing: pip install -r requirements/plots.txt" in err
 
 
 # ---- pictures that are edited by hand

@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import shlex
+import sys
 from pathlib import Path
 from string import Template
 
@@ -16,7 +17,8 @@ from tests.pages import ROOT, file_text
 from tools import survey, will_it_pay
 
 REFUSED = file_text("tests/data/refused.txt")
-CASES = re.findall(r"^python (?:-m )?(\S+) (.*)\n    (.*)$", REFUSED, re.MULTILINE)
+CASES = re.findall(r"^(?:without (\S+): )?python (?:-m )?(\S+) (.*)\n    (.*)$", REFUSED,
+                   re.MULTILINE)
 PARTS = {"files": "--models_dir models --prompts prompts --out out", "default": flags.PROMPT,
          "words": "word " * 600, "newline": "\n",
          "results": (ROOT / "benchmarks/results").as_posix()}
@@ -37,13 +39,15 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("command, flags, words", CASES, ids=lambda text: text[:60])
-def test_a_command_that_cannot_be_is_one_line(folder, monkeypatch, command, flags, words):
-    if command == "tools.survey":
+@pytest.mark.parametrize("package, command, flags, words", CASES, ids=lambda text: text[:60])
+def test_a_command_that_cannot_be_is_one_line(folder, monkeypatch, package, command, flags, words):
+    if command == "tools.survey" and not package:
         pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(survey, "TIMEOUT", 1)
     monkeypatch.setattr(will_it_pay, "timed_turns", None)
+    if package:
+        monkeypatch.setitem(sys.modules, package, None)
     before = sorted(os.listdir())
     flags = shlex.split(Template(flags).substitute(PARTS))
     module = importlib.import_module(command.removesuffix(".py"))

@@ -1,7 +1,5 @@
 """Test GGUF files: written and read back. (test_benchmarks.py has llama.cpp's own texts.)"""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -9,11 +7,8 @@ from encoder import Encoder
 from lib.checkpoints.gguf import write_file
 from lib.checkpoints.weights import flatten, random_params
 from tests.checkpoints import HPARAMS, SYMBOLS, TINY
-from tests.commands import refusal
-from tools import export
 
 gguf = pytest.importorskip("gguf", reason="needs requirements/engines.txt")
-GGUF = ("--format", "gguf")
 HPARAMS = HPARAMS | {"n_vocab": TINY.n_vocab}
 
 
@@ -70,9 +65,3 @@ def test_tokens_are_written_in_the_order_of_their_ids_and_merges_in_theirs(tmp_p
         "tokenizer.ggml.tokens": symbols, "tokenizer.ggml.merges": ["b a", "a b"],
         "tokenizer.ggml.add_bos_token": False,
         "tokenizer.ggml.token_type": [1] * 258 + [4, 3]})  # normal, user-defined, control
-
-
-def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gguf", None)
-    why = refusal(export.main, "tales-small", tmp_path / "a.gguf", *GGUF)
-    assert "the package gguf is missing: pip install -r requirements/engines.txt" in why

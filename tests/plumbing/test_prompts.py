@@ -467,8 +467,3 @@ def test_a_worker_writes_trees_too_whose_guesses_are_rivals(flags):
     task = prompts.task_of_line(given, 0, survey.load_once(words))
     record = record_of(Job({}, given, task), survey.written_text(words, given, 0))
     assert len(record["ids"]) == len(record["logprobs"]) == 9 and record["acceptance"] is None
-
-
-def test_without_dask_one_line_says_what_to_install(flags, monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    assert "requirements/cluster.txt" in refusal(survey.main, *flags)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from itertools import chain
 from statistics import mean
 
@@ -255,20 +254,9 @@ def test_a_plot_is_a_picture_as_wide_as_a_telephone(tmp_path, suffix, start):
         assert matplotlib.image.imread(path).shape[1] == 2 * TELEPHONE
 
 
-@pytest.mark.parametrize("name, words", [
-    ("a.txt", "--plot: need a name that ends in .png or .svg, got {}"),
-    ("none/a.png", "cannot write --plot {}"), ("folder.png", "cannot write --plot {}")])
 def test_a_plot_that_cannot_be_written_is_refused_before_anything_is_measured(
-        tmp_path, monkeypatch, name, words):
+        tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="needs requirements/plots.txt")
     monkeypatch.setattr(will_it_pay, "load_models", None)
-    (tmp_path / "folder.png").mkdir()
-    why = refusal(will_it_pay.main, "--plot", tmp_path / name)
-    assert words.format(tmp_path / name) in why
-
-
-def test_a_plot_needs_matplotlib(tmp_path, monkeypatch, turns):
-    path = tmp_path / "a.png"
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    why = refusal(will_it_pay.main, "--plot", path)
-    assert "the package matplotlib is missing: pip install" in why and "plots.txt" in why
+    path = tmp_path / "none" / "a.png"
+    assert f"cannot write --plot {path}" in refusal(will_it_pay.main, "--plot", path)
