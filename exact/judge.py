@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import speculative
-from exact import oracle, recorded, toys
+from exact import oracle, recorded, rule_file, toys
 from exact.law import (
     NOT_DETERMINISTIC,
     RERUNS,
@@ -37,16 +37,6 @@ from exact.law import (
     prefix_law,
     text_law,
     total_variation,
-)
-from exact.rule_file import (
-    checked_guess,
-    checked_setting,
-    checked_step,
-    checked_verify,
-    names_in_file,
-    namespaces,
-    rule_of,
-    sentence,
 )
 from exact.rules import register
 from exact.rules.register import Rule, enumerated_rule
@@ -194,14 +184,15 @@ def judged_step(step: Callable, setting: Setting | None = None,
 
 def judged_file(path: Path) -> Judged:
     """Run the file; return the rule that it defines."""
-    rule = rule_of(names_in_file(path))
+    rule = rule_file.rule_of(rule_file.names_in_file(path))
     if rule.step:
-        setting = rule.setting and checked_setting(rule.setting)
-        judged = judged_step(checked_step(rule.step), setting, rule.stop)
+        setting = rule.setting and rule_file.checked_setting(rule.setting)
+        judged = judged_step(rule_file.checked_step(rule.step), setting, rule.stop)
     else:
         test = test_of_decoder(rule.decoder) if rule.decoder else rule.verify
-        make_guesses = checked_guess(rule.guess) if rule.guess else speculative.guess
-        judged = judged_verify(checked_verify(test or speculative.verify), make_guesses)
+        make_guesses = rule_file.checked_guess(rule.guess) if rule.guess else speculative.guess
+        test = rule_file.checked_verify(test or speculative.verify)
+        judged = judged_verify(test, make_guesses)
     if rule.decoder:
         name = rule.decoder.test.__name__
         judged = judged._replace(note=f"The test of DECODER is judged, {name}; how the decoder "
@@ -210,7 +201,7 @@ def judged_file(path: Path) -> Judged:
     # compile something. Without forks this rng takes the first branch of every decision
     judged.step_of(*MARKOV["A"], 1)([*X], 2, Forking([]))
     functions = (rule.step, rule.guess, rule.verify, rule.decoder and rule.decoder.test)
-    for namespace in namespaces(path, functions):
+    for namespace in rule_file.namespaces(path, functions):
         forbid_in(namespace)
     return judged
 
@@ -342,7 +333,7 @@ def print_fault(judged: Judged, wrong: Found, path: Path) -> None:
             print(f"  {remark}")
     except (Exception, SystemExit) as error:
         # remarks need other toys; a wrong rule stays wrong if the file fails on these
-        print(sentence(error, path))
+        print(rule_file.sentence(error, path))
 
 
 def print_verdict(judged: Judged) -> None:
@@ -393,7 +384,7 @@ def answer(file: str, **flags: Any) -> int:
     except BrokenPipeError:  # as in `| head -1`: nobody reads the answer
         return 2
     except (Exception, SystemExit) as error:
-        print(sentence(error, path))
+        print(rule_file.sentence(error, path))
     return 2
 
 

@@ -7,16 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from lib import terminal
 from lib.markdown import shown
-from lib.terminal import (
-    Help,
-    Parser,
-    command,
-    flags_given,
-    print_safely,
-    read_json_flag,
-    try_to_write,
-)
 from measure.models import LENGTH, SIZES
 from variants.registry import whole
 
@@ -49,8 +41,8 @@ def parts_flag(parts):
 
 def new_parser(program, benchmark):
     """Return the Parser of a benchmark's flags, with --json and --show."""
-    parser = Parser(f"python -m {program}", description=benchmark.doc.split("\n")[0],
-                    formatter_class=Help)
+    parser = terminal.Parser(f"python -m {program}", description=benchmark.doc.split("\n")[0],
+                             formatter_class=terminal.Help)
     add = parser.add_argument
     add("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     add("--show", type=Path, metavar="FILE",
@@ -70,12 +62,12 @@ def run(program, benchmark, argv=None):
     """Measure, print and write --json, or print what --show holds. Return the exit status."""
     parser = new_parser(program, benchmark)
     args = parser.parse_args(argv)
-    args.given = flags_given(sys.argv[1:] if argv is None else argv)
+    args.given = terminal.flags_given(sys.argv[1:] if argv is None else argv)
     # A flag without an effect is an error, because the user expects one.
     misplaced = args.given - WITH_SHOW
     if args.show and misplaced:
         parser.error(f"--{min(misplaced)} does not apply to --show, which measures nothing")
-    in_one_line = command(program, benchmark.requirements)  # all errors
+    in_one_line = terminal.command(program, benchmark.requirements)  # all errors
     return in_one_line(print_tables)(args, benchmark)
 
 
@@ -85,14 +77,14 @@ def print_tables(args, benchmark):
     if plot:
         # What would fail at the end is an error before the measurement.
         importlib.import_module("matplotlib")
-        try_to_write("plot", plot)
+        terminal.try_to_write("plot", plot)
     if args.show:
-        figures = read_json_flag("show", args.show)
+        figures = terminal.read_json_flag("show", args.show)
         parts = shown_paragraphs(figures, args, benchmark.paragraphs)
     else:
         figures = measured_figures(args, benchmark.all_figures)
         parts = benchmark.paragraphs(figures, args)
-    print_safely("\n\n".join(parts), sys.stdout)
+    terminal.print_safely("\n\n".join(parts), sys.stdout)
     if plot:
         benchmark.draw(figures, plot)
     # Figures of a measurement that Ctrl-C ended are printed before the command ends.
@@ -104,7 +96,7 @@ def measured_figures(args, all_figures):
     """Return the figures as --show reads them; write them to --json before they are printed."""
     # A file that cannot be written is an error before the measurement, not after it.
     if args.json:
-        try_to_write("json", args.json)
+        terminal.try_to_write("json", args.json)
     text = json.dumps(all_figures(args), indent=1)
     if args.json:
         args.json.write_text(text + "\n", encoding="utf-8")

@@ -14,16 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import speculative
-from exact.rule_file import (
-    FileRule,
-    RuleError,
-    checked_guess,
-    checked_step,
-    checked_verify,
-    names_in_file,
-    rule_of,
-    sentence,
-)
+from exact import rule_file
 from speculative import Step, make_step
 from variants.registry import GUESSES, Decoder, Models
 
@@ -31,7 +22,7 @@ from variants.registry import GUESSES, Decoder, Models
 def read_entry(name: str) -> Decoder:
     """Return the entry of a file, which has the file's name; it is not known to be exact."""
     path = Path(name)
-    rule = in_a_sentence(path, lambda: rule_of(names_in_file(path)))
+    rule = in_a_sentence(path, lambda: rule_file.rule_of(rule_file.names_in_file(path)))
     if rule.decoder:
         entry = rule.decoder
         in_a_sentence(path, lambda: entry.settings({}))  # reads the flags of its `build`
@@ -57,7 +48,7 @@ def not_known(entry: Decoder, settings: dict) -> bool | None:
     return None if entry.exact(settings) else False
 
 
-def entry_of_functions(rule: FileRule) -> Decoder:
+def entry_of_functions(rule: rule_file.FileRule) -> Decoder:
     """Return the entry of a file without a DECODER."""
     # A step guesses and tests, so it fills both fields of the entry.
     make_guesses = rule.step or rule.guess or speculative.guess
@@ -68,11 +59,11 @@ def entry_of_functions(rule: FileRule) -> Decoder:
         draft = models.draft_rows
         target = models.target_rows
         if rule.step:
-            step = checked_step(rule.step, models.target.n_vocab)
+            step = rule_file.checked_step(rule.step, models.target.n_vocab)
             return partial(step, draft=draft, target=target, K=K)
         # make_step's guess has no argument for the draft, so the draft is bound here.
-        guess = partial(checked_guess(make_guesses), draft=draft)
-        return make_step(target, K, guess, checked_verify(test))
+        guess = partial(rule_file.checked_guess(make_guesses), draft=draft)
+        return make_step(target, K, guess, rule_file.checked_verify(test))
 
     # The functions that the file defines.
     names = [name for name in ("step", "guess", "verify") if getattr(rule, name)]
@@ -85,4 +76,4 @@ def in_a_sentence(path: Path, function: Callable[[], Any]) -> Any:
     try:
         return function()
     except (Exception, SystemExit) as error:
-        raise RuleError(sentence(error, path)) from error
+        raise rule_file.RuleError(rule_file.sentence(error, path)) from error

@@ -8,14 +8,6 @@ import pytest
 
 from benchmarks import low_acceptance
 from benchmarks.__main__ import main
-from benchmarks.low_acceptance import (
-    FAULTS,
-    Fault,
-    WrongCut,
-    faulty_step,
-    first_guess_counts,
-    zero_filled,
-)
 from docs.tables import stored
 from exact.law import law, text_law, total_variation
 from gpt2 import GPT2
@@ -28,7 +20,7 @@ from speculative import Round, complete, draft_and_verify, generate, guess, make
 from tests.commands import outcome
 
 K = low_acceptance.GUESSED
-EACH_FAULT = pytest.mark.parametrize("name", FAULTS)
+EACH_FAULT = pytest.mark.parametrize("name", low_acceptance.FAULTS)
 
 
 # ---- the planted faults
@@ -39,7 +31,7 @@ EACH_FAULT = pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_cut_keeps_or_loses_tokens_for_good(n_more, wanted):
     """The draft read 1 2, guessed 3 and 4, and the text went on with 9 8."""
     read = []
-    draft = WrongCut(lambda ids, n_last: read.append(ids), n_more)
+    draft = low_acceptance.WrongCut(lambda ids, n_last: read.append(ids), n_more)
     guessing = [[1, 2], [1, 2, 3], [1, 2, 3, 4]]
     for text in [*guessing, [1, 2, 9], [1, 2, 9, 8]]:
         draft(text)
@@ -48,9 +40,9 @@ def test_a_wrong_cut_keeps_or_loses_tokens_for_good(n_more, wanted):
 
 def test_a_zero_filled_round_has_guesses_without_a_draft():
     two = lambda x, k, rng: ([7] * k, np.eye(8)[[7] * k])
-    guesses, rows = zero_filled([1], 4, None, two, n_drafted=2, n_vocab=8)
+    guesses, rows = low_acceptance.zero_filled([1], 4, None, two, n_drafted=2, n_vocab=8)
     assert guesses == [7, 7, 0, 0] and np.argmax(rows, axis=1).tolist() == guesses
-    assert zero_filled([1], 1, None, two, n_drafted=2, n_vocab=8)[0] == [7]
+    assert low_acceptance.zero_filled([1], 1, None, two, n_drafted=2, n_vocab=8)[0] == [7]
 
 
 def two_token_model(seed):
@@ -78,7 +70,7 @@ def test_every_fault_changes_what_the_draft_computes_and_no_fault_does_not(name)
         return draft_and_verify(with_sampling(draft, temperature=temperature),
                                 with_sampling(target, temperature=temperature), K)
 
-    found = toy_rounds(partial(faulty_step, fault=FAULTS[name]))
+    found = toy_rounds(partial(low_acceptance.faulty_step, fault=low_acceptance.FAULTS[name]))
     assert (found == toy_rounds(healthy)) == (name == "none")
 
 
@@ -86,7 +78,7 @@ def test_first_guesses_are_counted_by_the_round_before_them():
     """Two guesses a round: 2 accepted, then 0, 1 and 2; the last round has no guess."""
     rounds = [Round([0] * (n + 1), [0] * 2, [], [], n) for n in (2, 0, 1, 2)]
     text = Run(None, None, rounds=[*rounds, Round([0], [], [], [], 0)])
-    tested, accepted = first_guess_counts([[text, text], [text, text]])
+    tested, accepted = low_acceptance.first_guess_counts([[text, text], [text, text]])
     assert (tested.tolist(), accepted.tolist()) == ([[4, 2]] * 2, [[4, 0]] * 2)
 
 
@@ -115,7 +107,8 @@ def text_distance(step_of):
     "cache cut one token too late", "cache cut two tokens too early", "input shifted by one",
     "draft at temperature 0.3", "zero-filled from guess 3 on", "another tokenizer"])
 def test_the_text_of_a_draft_with_a_fault_is_exact(name):
-    assert text_distance(partial(faulty_step, fault=FAULTS[name])) < 1e-12
+    step = partial(low_acceptance.faulty_step, fault=low_acceptance.FAULTS[name])
+    assert text_distance(step) < 1e-12
 
 
 def test_guesses_that_are_tested_with_other_rows_are_not_exact():
@@ -136,7 +129,7 @@ def test_guesses_that_are_tested_with_other_rows_are_not_exact():
 
 def test_all_stored_greedy_texts_are_those_of_plain_decoding():
     rows = stored("low_acceptance")["rows"]
-    assert rows.keys() == FAULTS.keys()
+    assert rows.keys() == low_acceptance.FAULTS.keys()
     assert {row["identical"] for row in rows.values()} == {len(OPENINGS)}
 
 
@@ -154,7 +147,7 @@ def test_the_table_shows_a_text_that_differs_and_untested_guesses():
 
 def test_the_command_writes_what_it_shows(tmp_path, monkeypatch):
     monkeypatch.setattr(low_acceptance, "OPENINGS", OPENINGS[:2])
-    monkeypatch.setattr(low_acceptance, "FAULTS", {"none": Fault()})
+    monkeypatch.setattr(low_acceptance, "FAULTS", {"none": low_acceptance.Fault()})
     path = tmp_path / "a.json"
     status, out, _ = outcome(main, "low_acceptance", "--N", 8, "--json", path)
     assert status == 0 and outcome(main, "low_acceptance", "--show", path)[1] == out

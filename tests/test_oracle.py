@@ -17,9 +17,10 @@ from exact import oracle, toys
 from exact.law import law, total_variation
 from exact.oracle import check, check_by_sampling
 from exact.rules import batched, oracle_rows, verifiers
-from exact.rules.batched import EXACT, WRONG, at, draw
+from exact.rules.batched import EXACT, WRONG, draw
 from exact.rules.batched import batch_chain as chain
 from exact.rules.register import BY_ID
+from exact.rules.verifiers import at
 from speculative import draft_and_verify, make_step
 from tests.commands import outcome, refusal, written
 from tests.pages import ROOT, code, file_text

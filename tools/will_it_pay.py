@@ -33,7 +33,7 @@ import numpy as np
 from lib.backend import products
 from lib.terminal import notify
 from lib.tokenizer import Tokenizer
-from measure import command
+from measure import command, race
 from measure.answer import answer_of, raced_speedup
 from measure.clock import machine
 from measure.costs import N_ROWS, disturbance, least_costs, timed_turns
@@ -43,13 +43,6 @@ from measure.positions import (
     overall_acceptance,
     position_figures,
     speedups_of_counts,
-)
-from measure.race import (
-    builder,
-    race_figures,
-    raced_repeats,
-    seconds_per_token,
-    text_figures_of_runs,
 )
 from run.entries import entries_of_line, opened_prompts, prompt_lines
 from run.flags import LOADING, entry_of_flag
@@ -191,7 +184,7 @@ def measure_case(case: dict, args: Namespace, draft: Target | None, target: Targ
     case |= {"costs": costs._asdict(), "disturbed": disturbance(turns)}
 
     def builder_of(name, flags):
-        return builder(name, flags, temperature, costs=costs)
+        return race.builder(name, flags, temperature, costs=costs)
 
     chains = {}  # {decoder: its K}
     if draft:
@@ -206,8 +199,8 @@ def measure_case(case: dict, args: Namespace, draft: Target | None, target: Targ
     n_candidates = len(case.get("positions", [])) + len(others)
     results = {name: [] for name in builders}
     try:
-        for written in raced_repeats(guessing, target, builders, texts, args.N, args.repeats,
-                                     title=f"{case['name']}: race"):
+        for written in race.raced_repeats(guessing, target, builders, texts, args.N,
+                                          args.repeats, title=f"{case['name']}: race"):
             for name, runs in results.items():
                 runs.append(written[name])
     finally:  # also after Ctrl-C
@@ -223,7 +216,7 @@ def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts:
     """Return the acceptance, and for each position K the prediction for rounds of K guesses."""
     # Rounds of MOST_GUESSES guesses give counts at every position.
     longest = {"longest": builder_of("speculative", {"K": MOST_GUESSES})}
-    [written] = raced_repeats(*pair, longest, texts, N, 1, title="acceptance")
+    [written] = race.raced_repeats(*pair, longest, texts, N, 1, title="acceptance")
     counts = counts_of_race([written["longest"]], MOST_GUESSES)
     positions = [place | {"predicted": speedup} for place, speedup in
                  zip(position_figures(counts), speedups_of_counts(counts, costs).values())]
@@ -232,13 +225,13 @@ def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts:
 
 def race_rows(results: dict[str, list], chains: dict[str, int], n_candidates: int) -> dict:
     """Return the times of plain decoding, and the rows of a race; `chains` is {decoder: K}."""
-    times = {name: {"time": seconds_per_token(runs), "texts": text_figures_of_runs(runs)}
-             for name, runs in results.items()}
+    times = {name: {"time": race.seconds_per_token(runs),
+                    "texts": race.text_figures_of_runs(runs)} for name, runs in results.items()}
     plain = times.pop("plain")
     rows = {}
     for name, row in times.items():
         # The formula predicts rounds of K guesses only; K = 0 asks for no prediction.
-        figures = race_figures(results[name], results["plain"], K=chains.get(name, 0))
+        figures = race.race_figures(results[name], results["plain"], K=chains.get(name, 0))
         # The interval's speed-up replaces the entry in `figures`.
         rows[name] = figures | raced_speedup(row["texts"], plain["texts"], n_candidates) | row
     return {"plain": plain, "rows": rows}

@@ -23,14 +23,8 @@ from cache import to_host, unembed
 from sampling import sample
 from speculative import Step, make_step
 from variants.registry import Decoder, Flag, Models, needing, wholes
+from variants.shared import branches
 from variants.shared.best_tree import n_levels, uniform_shape
-from variants.shared.branches import (
-    Tree,
-    best_ids,
-    row_after,
-    tree_of_paths,
-    with_tree_sampling,
-)
 from variants.shared.heads import open_heads
 from variants.tree import verify_tree
 
@@ -62,7 +56,7 @@ def load_heads(weight, params):
 def guess_by_heads(x, k, rng, state_after, heads, choices):
     """Return the heads' tree for the next k positions, an empty one if x has a single token."""
     if len(x) == 1:  # no state before a single token
-        return Tree(), []
+        return branches.Tree(), []
     # The target has not read the last token of x yet, so the last state is that of x[:-1].
     scores = heads(state_after(x[:-1]))
     n_heads, n_vocab = scores.shape
@@ -70,11 +64,11 @@ def guess_by_heads(x, k, rng, state_after, heads, choices):
     fitting = [ranks for ranks in choices if len(ranks) <= deepest and max(ranks) < n_vocab]
     largest_rank = max(map(max, fitting), default=0)
     # best[level][rank] is the token of this rank by the scores of the level's head.
-    best = [best_ids(row, 1 + largest_rank) for row in scores]
+    best = [branches.best_ids(row, 1 + largest_rank) for row in scores]
     paths = []
     for ranks in sorted(fitting, key=len):  # shorter paths first, because they are the parents
         paths.append([best[level][rank] for level, rank in enumerate(ranks)])
-    tree = tree_of_paths(paths, n_vocab)
+    tree = branches.tree_of_paths(paths, n_vocab)
     return tree, tree.rows()
 
 
@@ -91,14 +85,14 @@ def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
     passed = {-1: (0, 1.0)}
     # Parents come before their children.
     for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
-        row = row_after(p_target, parent)
+        row = branches.row_after(p_target, parent)
         if parent in passed and is_typical(row, epsilon, delta)[token]:
             length, probability = passed[parent]
             passed[node] = (length + 1, probability * row[token])
     # Pairs compare by length, and then by probability.
     end = max(passed, key=passed.get)
     path = [] if end == -1 else tree.paths()[end]
-    return path + [sample(row_after(p_target, end), rng)]
+    return path + [sample(branches.row_after(p_target, end), rng)]
 
 
 def medusa_step(models, choices, test, **settings):
@@ -107,7 +101,8 @@ def medusa_step(models, choices, test, **settings):
     heads = load_heads(open_heads(models), target.params)
     guess = partial(guess_by_heads, state_after=target.state_after, heads=heads,
                     choices=choices)
-    return make_step(with_tree_sampling(target, **settings), n_levels(choices), guess, test)
+    rows = branches.with_tree_sampling(target, **settings)
+    return make_step(rows, n_levels(choices), guess, test)
 
 
 def sparse_tree(value):

@@ -21,16 +21,6 @@ import numpy as np
 from exact.rules import verifiers
 from exact.rules.guesses import first_tested, n_leading
 from exact.rules.register import RULES
-from exact.rules.verifiers import (
-    at,
-    from_residual,
-    probabilities,
-    ratio,
-    right_shares,
-    unscaled,
-    whole_rest,
-    with_rows,
-)
 from exact.toys import best
 from speculative import guess, verify
 from variants.match import match_verify
@@ -81,8 +71,9 @@ def all_of(guesses, p_draft):  # -> [B]
 
 # ---- tests that go from guess to guess
 
-def batch_chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_residual,
-                bonus=-1, numbers="separate", scaled=unscaled, n_tested=all_of):
+def batch_chain(guesses, p_draft, p_target, uniforms, p_accept=verifiers.ratio,
+                replace=verifiers.from_residual, bonus=-1, numbers="separate",
+                scaled=verifiers.unscaled, n_tested=all_of):
     """Accept guess after guess; draw a replacement at the first rejection, or the bonus token.
 
     `bonus`, `numbers` and `scaled` are the arguments of verifiers.chain. `n_tested` returns how
@@ -94,7 +85,7 @@ def batch_chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=fr
     guesses = np.maximum(guesses, 0)
 
     tests = uniforms[:, :1] if numbers == "one" else uniforms[:, :K]
-    targets, drafts = probabilities(guesses, p_draft, scaled(p_target))
+    targets, drafts = verifiers.probabilities(guesses, p_draft, scaled(p_target))
     # the guesses before the first rejected one are accepted, but not more than are tested
     accepted = tests < p_accept(targets, drafts)
     n = np.minimum(n_leading(accepted), k)
@@ -138,7 +129,8 @@ def batch_no_bonus(guesses, p_draft, p_target, uniforms):
 
 # ---- tests of several guesses at once
 
-def batch_traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest, shares=right_shares):
+def batch_traversal(guesses, p_draft, p_target, uniforms, rest=verifiers.whole_rest,
+                    shares=verifiers.right_shares):
     """Accept the largest number n of guesses whose test passes.
 
     `rest` and `shares` are the arguments of verifiers.traversal.
@@ -149,7 +141,7 @@ def batch_traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest, share
     # of zeros, so weights[:, K] are the target's row times the share, which `draw` normalises
     weights = np.maximum(share[..., None] * p_target - np.pad(p_draft, PAD_ROW), 0)
     mass = weights[:, :K].sum(axis=-1)
-    p_accept = p_block(mass, share, at(p_draft, guesses), rest)
+    p_accept = p_block(mass, share, verifiers.at(p_draft, guesses), rest)
     n = last_passed(uniforms[:, :K] < p_accept)
     token = draw(entry_per_round(weights, n), uniforms[:, K])
     return written(guesses, n, token)
@@ -177,7 +169,7 @@ TESTS = {  # {a test of one round: the same test of a batch}
     match_verify: batch_match,
     verifiers.no_bonus: batch_no_bonus,
     verifiers.traversal: batch_traversal,
-    with_rows: with_rows}
+    verifiers.with_rows: verifiers.with_rows}
 # the oracle draws all guesses, also for a rule with argmax guesses
 WAYS = guess, best, first_tested
 
@@ -205,7 +197,7 @@ def batched_rules(exact):
             continue
 
         settings = dict(settings)
-        if test is with_rows:
+        if test is verifiers.with_rows:
             settings["test"] = TESTS[settings["test"]]
         # only batch_chain and batch_match have the argument n_tested; no other test needs it
         if way is first_tested:

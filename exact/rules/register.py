@@ -16,23 +16,7 @@ from typing import Any, NamedTuple
 
 from exact.expected import along_paths
 from exact.law import text_law
-from exact.rules import verifiers
-from exact.rules.guesses import (
-    COSTS_WITH_A_BEND,
-    DraftGuess,
-    as_drawn,
-    beam,
-    best_of_two,
-    best_two,
-    colder,
-    common_tokens,
-    drawn_in_bfloat16,
-    drop_improbable,
-    first_descent,
-    planned,
-    stop_before,
-    two_best_paths,
-)
+from exact.rules import guesses, verifiers
 from exact.rules.verifiers import chain, q_is_one
 from exact.toys import TOYS, Found, X, best, law_of_round, texts_by_rounds
 from speculative import Model, Step, Test, guess, make_step, verify
@@ -45,7 +29,7 @@ class Rule(NamedTuple):
 
     id: str  # for commands, tables and tests
     name: str  # the rule in a sentence
-    guess: DraftGuess
+    guess: guesses.DraftGuess
     verify: Test
     seen: str = ""  # links to where the rule was used, asked about or fixed
     exact: bool = False
@@ -94,20 +78,21 @@ EXACT_RULES = [
          f"{paper('Leviathan et al. (2023)', '2211.17192')}, "
          f"{paper('Chen et al. (2023)', '2302.01318')}", exact=True),
     Rule("colder-draft", "guesses drawn at a different temperature, tested with their own rows",
-         colder, verify, pull(VLLM, 10198), exact=True),
+         guesses.colder, verify, pull(VLLM, 10198), exact=True),
     Rule("no-bonus", "ratio rule, no bonus token", guess, verifiers.no_bonus,
          file_at("duoan/TorchCode", "3c89f7938804076427e3329fbddaf58b7283c4f1",
                  "solutions/34_speculative_decoding_solution.ipynb", "TorchCode, an exercise"),
          exact=True),
     # the next three rules are exact, because the guesses before guess t alone decide whether
     # guess t is tested
-    Rule("stop-before", "stop before drawing from a low-confidence row", stop_before, verify,
-         exact=True),
+    Rule("stop-before", "stop before drawing from a low-confidence row", guesses.stop_before,
+         verify, exact=True),
     Rule("stop-after", "stop after a low-confidence guess, which is tested",
-         partial(drop_improbable, extra=1), verify, paper("SpecDec++", "2405.19715"),
+         partial(guesses.drop_improbable, extra=1), verify, paper("SpecDec++", "2405.19715"),
          exact=True),
     Rule("first-descent", "guesses up to the first that does not pay; ratio rule",
-         partial(planned, choose=first_descent, costs=COSTS_WITH_A_BEND), verify, exact=True),
+         partial(guesses.planned, choose=guesses.first_descent,
+                 costs=guesses.COSTS_WITH_A_BEND), verify, exact=True),
     Rule("traversal", "traversal of one chain, which is block verification", guess,
          verifiers.traversal, paper("Weng et al. (2025)", "2505.12398"), exact=True),
     # one-hot rows, "q = 1" and match: tests that are exact however the guesses were made
@@ -119,16 +104,16 @@ EXACT_RULES = [
     Rule("match-argmax", "match; argmax guesses", best, match_verify,
          pull("NVIDIA/TensorRT-LLM", 15775), exact=True),
     Rule("match-tree", "match; a tree of guesses, one draw from the target for each token",
-         two_best_paths, verifiers.match_tree, pull(FMS, 17), exact=True),
+         guesses.two_best_paths, verifiers.match_tree, pull(FMS, 17), exact=True),
     Rule("drop-one-hot-argmax", "drop a low-confidence guess; argmax, one-hot rows",
-         partial(drop_improbable, guess=best), verify, pull("ggml-org/llama.cpp", 22506),
-         exact=True),
-    Rule("drop-one-hot", "drop a low-confidence guess; drawn, one-hot rule", drop_improbable,
-         q_is_one, exact=True),
-    Rule("drop-match", "drop a low-confidence guess; drawn, match", drop_improbable,
+         partial(guesses.drop_improbable, guess=best), verify,
+         pull("ggml-org/llama.cpp", 22506), exact=True),
+    Rule("drop-one-hot", "drop a low-confidence guess; drawn, one-hot rule",
+         guesses.drop_improbable, q_is_one, exact=True),
+    Rule("drop-match", "drop a low-confidence guess; drawn, match", guesses.drop_improbable,
          match_verify, exact=True),
-    Rule("plan-match", "the number of guesses that pays best; match", planned, match_verify,
-         exact=True),
+    Rule("plan-match", "the number of guesses that pays best; match", guesses.planned,
+         match_verify, exact=True),
 ]
 INEXACT = {  # {what goes wrong: rules}
     "the rule": [
@@ -144,7 +129,7 @@ INEXACT = {  # {what goes wrong: rules}
              partial(chain, p_accept=verifiers.match_or_ratio), RTP_LLM, status="fixed"),
         Rule("match-per-path",
              "match; a tree of guesses, draws from the target for each path, the longest match",
-             two_best_paths, verifiers.match_each_path,
+             guesses.two_best_paths, verifiers.match_each_path,
              f"{issue(FMS, 12, '2024-04')}: avoided in {pull(FMS, 17, '2024-04')}",
              status="reported"),
         Rule("hard-ratio-draw",
@@ -177,7 +162,7 @@ INEXACT = {  # {what goes wrong: rules}
              partial(verifiers.traversal, shares=verifiers.capped_at_maxima),
              file_at(HSD, HSD_HEAD, "algorithm.py", "HSD, algorithm.py, 2026-04")),
         Rule("paths-kept", "two one-hot paths as blocks, the accepted tokens' probability kept",
-             two_best_paths, verifiers.one_hot_paths,
+             guesses.two_best_paths, verifiers.one_hot_paths,
              file_at(HSD, HSD_HEAD, "EAGLE-3H/eagle/model/utils.py", "HSD, EAGLE-3H, 2026-04")),
         Rule("over-best", "accept with p_target / its maximum, then the residual", guess,
              partial(scaled_chain, p_accept=verifiers.probability,
@@ -194,27 +179,27 @@ INEXACT = {  # {what goes wrong: rules}
     ],
     "the distributions": [
         Rule("argmax-softmax-rows", "argmax guesses, softmax rows",
-             partial(as_drawn, guess=best), verify,
+             partial(guesses.as_drawn, guess=best), verify,
              f"{issue(HF, 32867, '2024-08')}, {pull(HF, 33534, '2024-09')}; {RTP_LLM}",
              status="fixed"),
         Rule("colder-guesses", "guesses drawn at a different temperature than the rows",
-             partial(as_drawn, guess=colder), verify,
+             partial(guesses.as_drawn, guess=guesses.colder), verify,
              f"{issue(HF, 47932, '2026-08')}, fixed by {pull(HF, 48007, '2026-08')}",
              status="fixed"),
         Rule("beam-softmax-rows", "beam search's guesses, softmax rows",
-             partial(as_drawn, guess=beam), verify,
+             partial(guesses.as_drawn, guess=guesses.beam), verify,
              issue("apple/ml-recurrent-drafter", 6, "2024-11"), status="reported"),
         Rule("bfloat16-guesses", "guesses drawn from bfloat16 rows, tested with float32 rows",
-             partial(as_drawn, guess=drawn_in_bfloat16), verify,
+             partial(guesses.as_drawn, guess=guesses.drawn_in_bfloat16), verify,
              file_at("deepseek-ai/DeepSpec", "afdfa7c9382a3341a3e6f17756dd816da79f132c",
                      "deepspec/utils/sampling.py", "DeepSpec afdfa7c, 2026-06")),
         Rule("best-two-guesses", "guesses drawn from the two best tokens, whole rows",
-             partial(as_drawn, guess=best_two), verify),
+             partial(guesses.as_drawn, guess=guesses.best_two), verify),
         # chain, because speculative.verify refuses rows that do not sum to 1
         Rule("common-tokens", "guesses drawn from common tokens, rows that sum to less than 1",
-             common_tokens, chain),
+             guesses.common_tokens, chain),
         Rule("better-path", "the better of two drawn paths as a block, the draft's rows",
-             best_of_two, verifiers.traversal),
+             guesses.best_of_two, verifiers.traversal),
         Rule("next-rows", "ratio rule with the target's next row", guess, verifiers.next_rows),
     ],
     "the replacement or bonus token": [
@@ -256,9 +241,10 @@ INEXACT = {  # {what goes wrong: rules}
              verifiers.same_number),
     ],
     "the number of guesses": [
-        Rule("drop-ratio", "drop a low-confidence guess; drawn, ratio rule", drop_improbable,
+        Rule("drop-ratio", "drop a low-confidence guess; drawn, ratio rule",
+             guesses.drop_improbable, verify),
+        Rule("plan-ratio", "the number of guesses that pays best; ratio rule", guesses.planned,
              verify),
-        Rule("plan-ratio", "the number of guesses that pays best; ratio rule", planned, verify),
     ],
 }
 GROUPS: dict[str, list[Rule]] = {"exact": EXACT_RULES, **INEXACT}
@@ -288,7 +274,7 @@ ALARMS = [  # (id of a rule, what was said of it, where)
 def rule_step(rule: Rule, draft: Model, target: Model, K: int) -> Step:
     """Return the step that guesses and tests as the rule says."""
     make_guesses = partial(rule.guess, draft=draft)
-    if rule.guess is best_of_two:  # which path is the better one depends on the target's rows
+    if rule.guess is guesses.best_of_two:  # the target's rows say which path is the better one
         make_guesses = partial(make_guesses, target=target)
 
     return make_step(along_paths(target), K, make_guesses, rule.verify)

@@ -13,18 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from lib.checkpoints import weights
 from lib.checkpoints.download import download
 from lib.checkpoints.files import folder_lock, read_json
-from lib.checkpoints.weights import (
-    Weights,
-    as_stored,
-    check_hparams,
-    cut_params,
-    flatten,
-    open_arrays,
-    read_all_weights,
-    write_arrays,
-)
 
 RELEASED = ("124M", "355M", "774M", "1558M")
 BASE_URL = "https://openaipublic.blob.core.windows.net/gpt-2/models"
@@ -90,7 +81,7 @@ def why_no_model(name, folder, missing):
 
 def read_hparams(folder):
     """Return the sizes in hparams.json."""
-    return check_hparams(read_json(folder / "hparams.json"), folder / "hparams.json")
+    return weights.check_hparams(read_json(folder / "hparams.json"), folder / "hparams.json")
 
 
 def load_all_weights(folder, hparams, dtype=np.float32):
@@ -101,8 +92,9 @@ def load_all_weights(folder, hparams, dtype=np.float32):
             # A different process may have converted it while this one waited for the lock.
             if not path.exists():
                 convert_checkpoint(folder, hparams)
-    stored, _ = open_arrays(path)
-    return read_all_weights(hparams, as_stored(Weights(stored, path)), path, dtype)
+    stored, _ = weights.open_arrays(path)
+    weight_of = weights.as_stored(weights.Weights(stored, path))
+    return weights.read_all_weights(hparams, weight_of, path, dtype)
 
 
 def convert_checkpoint(folder, hparams):
@@ -127,19 +119,19 @@ def convert_checkpoint(folder, hparams):
     try:
         with directory:
             reader = tf.train.load_checkpoint(path)
-            flat = read_all_weights(hparams, weight_of, folder, np.float32)
+            flat = weights.read_all_weights(hparams, weight_of, folder, np.float32)
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
         # Some of TensorFlow's messages fill a screen.
         first_line = str(error).strip().splitlines()[0][:200]
         raise ValueError(f"need a whole TensorFlow checkpoint in {folder}/model.ckpt.*, got: "
                          f"{first_line}") from None
-    write_params(folder, cut_params(flat, hparams))
+    write_params(folder, weights.cut_params(flat, hparams))
 
 
 def write_params(folder, params):
     """Write the tree of weights to params.safetensors."""
     arrays = {}
-    for name, weight in flatten(params):
+    for name, weight in weights.flatten(params):
         # A projection is stored as it lies in memory, [n_out, n_in].
         arrays[name] = weight.T if name.endswith("/w") else weight
-    write_arrays(folder / PARAMS, arrays)
+    weights.write_arrays(folder / PARAMS, arrays)
