@@ -75,3 +75,12 @@ def json_of_run(*flags):
     status, out, err = run_main("--json", *flags)
     assert status == 0 and err == "", err
     return json.loads(out)
+
+
+def records_of(folder, lines, *flags):
+    """Run main.py --prompts on these lines; return its status, the records and its errors."""
+    lines = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path = written(folder, "\n".join(lines), "prompts")
+    status, _, err = run_main("--prompts", path, "--out", folder / "out", *flags)
+    records = (folder / "out").read_text("utf-8").splitlines()
+    return status, [json.loads(record) for record in records], err

@@ -1,7 +1,6 @@
 """A conversation with a real model, and what ends, counts and shows its text."""
 
 import io
-import json
 from importlib.util import find_spec
 from unittest import mock
 
@@ -12,7 +11,7 @@ import main
 from run.flags import parse_args
 from run.task import load_task
 from sampling import with_sampling
-from tests.commands import json_of_run, run_main
+from tests.commands import json_of_run, records_of, run_main
 
 QUESTION = "What is the capital of Taiwan. And why?"
 SMOLLM2 = ("--target", "smollm2", "--chat", QUESTION)
@@ -88,10 +87,8 @@ def test_log_probabilities_are_the_targets_and_the_same_in_a_record(tmp_path):
         assert run["logprobs"] == pytest.approx(
             np.log(rows[np.arange(n), run["ids"]]).tolist(), abs=1e-4)  # float32 rounds
     assert "logprobs" not in json_of_run(*flags)["speculative"]
-    (tmp_path / "prompts").write_text(json.dumps({"prompt": "One day a merchant who", "seed": 123}))
-    status, _, _ = run_main(*flags, "--logprobs", "--prompts", tmp_path / "prompts", "--out",
-                            tmp_path / "out")
-    record = json.loads((tmp_path / "out").read_text("utf-8"))
+    line = {"prompt": "One day a merchant who", "seed": 123}
+    status, [record], _ = records_of(tmp_path, [line], *flags, "--logprobs")
     assert status == 0 and record["ids"] == got["speculative"]["ids"]
     assert record["logprobs"] == pytest.approx(got["speculative"]["logprobs"], abs=1e-4)
 

@@ -1,6 +1,5 @@
 """A rule in a file runs with the bundled pair, and what it does wrong is one sentence."""
 
-import json
 import pickle
 import re
 
@@ -9,7 +8,7 @@ import pytest
 import main
 from lib.backend import products
 from run.flags import entry_of_flag
-from tests.commands import json_of_run, outcome, refusal, run_main
+from tests.commands import json_of_run, outcome, records_of, refusal, run_main, written
 from tests.test_judge import GUESS, RIGHT, STEP
 from tests.test_rounds import stored_run
 from tools import survey, will_it_pay
@@ -36,12 +35,8 @@ VERIFY = "def verify(guesses, p_draft, p_target, rng): "
 
 @pytest.fixture
 def file(tmp_path):
-    """Return a function that writes FILE.py with this text."""
-    def write(text):
-        path = tmp_path / "mine.py"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-    return write
+    """Return a function that writes mine.py with this text, and returns its path."""
+    return lambda text: str(written(tmp_path, text))
 
 
 def ids_of(decoder, *flags):
@@ -96,15 +91,13 @@ def test_the_rounds_of_a_file_are_shown_and_kept_and_it_is_said_who_judges_it(fi
 
 
 def test_a_file_continues_many_prompts(file, tmp_path):
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("One day\nA king\n", encoding="utf-8")
     texts = []
-    for name, decoder in (("mine", file(RIGHT)), ("ours", "speculative")):
-        out = tmp_path / f"{name}.jsonl"
-        assert run_main("--decoder", decoder, "--prompts", prompts, "--out", out,
-                        "--temperature", 1, *SHORT)[0] == 0
-        lines = out.read_text(encoding="utf-8").splitlines()
-        texts.append([json.loads(line)["ids"] for line in lines])
+    for decoder in (file(RIGHT), "speculative"):
+        (tmp_path / "out").unlink(missing_ok=True)
+        status, records, _ = records_of(tmp_path, ["One day", "A king"], "--decoder", decoder,
+                                        "--temperature", 1, *SHORT)
+        assert status == 0
+        texts.append([record["ids"] for record in records])
     assert texts[0] == texts[1] and len(texts[0]) == 2
 
 

@@ -18,7 +18,7 @@ from run.flags import parse_args
 from run.task import load_task, with_costs, with_pattern
 from sampling import warp, with_sampling
 from tests.bundled import encoder
-from tests.commands import refusal, run_main
+from tests.commands import records_of, refusal, run_main
 from tests.pages import code, file_text
 from variants import DECODERS
 
@@ -251,19 +251,10 @@ BAD_LINES = [({"regex": "("}, '"regex" is not valid: '),
              ({"regex": "a", "lark": "b"}, '"regex" and "lark" are both given: choose one')]
 
 
-def records_of(folder, lines, *flags):
-    """Return exit status and the records of --prompts."""
-    text = "".join(f"{json.dumps(line)}\n" for line in lines)
-    (folder / "prompts").write_text(text, encoding="utf-8")
-    status, _, err = run_main("--prompts", folder / "prompts", "--out", folder / "out",
-                              "--n_tokens_to_generate", 40, *flags)
-    records = (folder / "out").read_text(encoding="utf-8").splitlines()
-    return status, [json.loads(record) for record in records], err
-
-
 @pytest.mark.parametrize("temperature", ["0", "1"])
 def test_a_line_has_its_own_pattern_and_the_text_that_it_has_alone(tmp_path, temperature):
-    status, records, _ = records_of(tmp_path, LINES, "--temperature", temperature)
+    status, records, _ = records_of(tmp_path, LINES, "--temperature", temperature,
+                                    "--n_tokens_to_generate", 40)
     assert status == 0
     for record, line in zip(records, LINES):
         kinds = {*line} & {*GRAMMARS}

@@ -19,7 +19,7 @@ from run.rounds import name_of, round_as_data, text_reader  # noqa: E402
 from run.task import load_task  # noqa: E402
 from sampling import with_sampling  # noqa: E402
 from speculative import Round, autoregressive_sampling, verify  # noqa: E402
-from tests.commands import outcome, refusal, run_main  # noqa: E402
+from tests.commands import outcome, records_of, refusal, run_main  # noqa: E402
 from tests.wrappers.families import random_model, torch  # noqa: E402
 from tools import survey, will_it_pay  # noqa: E402
 from tools.will_it_pay import ids_of_file  # noqa: E402
@@ -31,6 +31,7 @@ TURN, END = N_TOKENS - 2, N_TOKENS - 1  # special tokens: of a chat, and of the 
 TEMPLATE = ("{% for message in messages %}<|turn|>{{ message.role }}: {{ message.content }}"
             "{% endfor %}{% if add_generation_prompt %}<|turn|>model:{% endif %}")
 SHORT = ("--prompt", "One day", "--n_tokens_to_generate", 8)
+FEW = ("--dtype", "float64", "--n_tokens_to_generate", "8")  # of each line of --prompts
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +94,8 @@ def test_a_draft_of_another_kind_and_a_gpt2_through_transformers(folders):
 
 
 def test_many_prompts_have_the_text_of_each_alone_as_a_survey_writes_it(folders, tmp_path):
-    (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
-    words = (*pair_of(folders), "--dtype", "float64", "--n_tokens_to_generate", "8")
-    files = ("--prompts", tmp_path / "prompts", "--out", tmp_path / "out")
-    status, _, _ = run_main(*words, *files)
-    lines = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
-    first, second = map(json.loads, lines)
+    words = (*pair_of(folders), *FEW)
+    status, (first, second), _ = records_of(tmp_path, ["One day", "A king"], *words)
     alone = json_of(*flags_of(folders, "--dtype", "float64"))
     assert status == 0 and first["ids"] != second["ids"]
     assert first["ids"] == alone["speculative"]["ids"]
@@ -106,25 +103,14 @@ def test_many_prompts_have_the_text_of_each_alone_as_a_survey_writes_it(folders,
     assert [token for result in rounds for token in result.ids] == second["ids"]
 
 
-def records_of(folder, lines, *flags):
-    """Return the records of --prompts, and the exit status."""
-    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
-    (folder / "prompts").write_text(text, encoding="utf-8")
-    status, out, err = run_main(*flags, "--n_tokens_to_generate", 8, "--dtype", "float64",
-                                "--prompts", folder / "prompts", "--out", folder / "out")
-    assert out.startswith("Wrote") and "Traceback" not in err
-    records = (folder / "out").read_text(encoding="utf-8").splitlines()
-    return [json.loads(record) for record in records], status
-
-
 CHAT = [{"role": "user", "content": "A king"}]
 
 
 def test_messages_are_a_prompt_by_the_chat_template(folders, tmp_path):
-    models = pair_of(folders)
+    flags = (*pair_of(folders), *FEW)
     lines = [{"messages": CHAT, "id": 7}, {"prompt": "A king"}, {"messages": "A king"},
              {"messages": CHAT, "prompt": ""}]
-    (chat, plain, *bad), status = records_of(tmp_path, lines, *models)
+    status, (chat, plain, *bad), _ = records_of(tmp_path, lines, *flags)
     assert status == 3
     assert chat["prompt"] == "<|turn|>user: A king<|turn|>model:"
     assert chat["messages"] == CHAT and chat["id"] == 7
@@ -138,13 +124,14 @@ def test_messages_are_a_prompt_by_the_chat_template(folders, tmp_path):
     assert not_messages.startswith('line 3: need messages [{"role": .., "content": ..')
     assert both.startswith('line 4: "messages" and "prompt" are both given: ')
     # The same command finds all records written.
-    assert records_of(tmp_path, lines, *models) == ([chat, plain, *bad], 3)
+    assert records_of(tmp_path, lines, *flags)[:2] == (3, [chat, plain, *bad])
 
 
 def test_messages_need_a_chat_template(folders, tmp_path):
     for models in ((), ("--backend", "transformers")):  # an Encoder, and a tokenizer without one
         (tmp_path / "out").unlink(missing_ok=True)
-        (chat, _), status = records_of(tmp_path, [{"messages": CHAT}, "One day"], *models)
+        lines = [{"messages": CHAT}, "One day"]
+        status, (chat, _), _ = records_of(tmp_path, lines, *models, *FEW)
         assert chat["error"] == ("line 1: this tokenizer has no chat template: give a prompt, "
                                  "not messages")
         assert status == 3 and json.loads(chat["prompt"]) == {"messages": CHAT}
