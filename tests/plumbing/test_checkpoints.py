@@ -16,6 +16,7 @@ from lib.checkpoints.weights import flatten
 from tests.checkpoints import (
     HPARAMS,
     edited,
+    files_in,
     random_weights,
     rewritten,
     truncated,
@@ -46,11 +47,6 @@ def models(original, tmp_path):
 def loaded(models, name="tiny", **kwargs):
     """Return (encoder, hparams, params) of a model."""
     return load_encoder_hparams_and_params(name, models, **kwargs)
-
-
-def file_names(folder):
-    """Return the names of a folder's files."""
-    return {path.name for path in folder.iterdir()}
 
 
 def assert_has(params, weights, dtype=np.float32):
@@ -90,7 +86,7 @@ def test_a_released_size_is_downloaded_converted_and_loaded_once(original, tmp_p
     monkeypatch.setattr(openai, "download", download)
     monkeypatch.setenv("GPT2_BASE_URL", "https://mirror/")
     assert_has(loaded(tmp_path, "124M")[2], original[1])
-    assert file_names(tmp_path / "124M") == {*CHECKPOINT, *TEXTS, PARAMS}
+    assert files_in(tmp_path / "124M").keys() == {*CHECKPOINT, *TEXTS, PARAMS}
     for name in CHECKPOINT:  # the second time it needs neither these nor TensorFlow
         (tmp_path / "124M" / name).unlink()
     monkeypatch.setitem(sys.modules, "tensorflow", None)
@@ -128,10 +124,10 @@ def not_finite(folder):
     (rewritten("vocab.bpe", b"\xff\xfe\n"), "UTF-8 text in .*vocab.bpe")])
 def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, change, message):
     change(models / "tiny")
-    before = file_names(models / "tiny")
+    before = files_in(models / "tiny")
     with pytest.raises(ValueError, match=message) as caught:
         loaded(models)
-    assert file_names(models / "tiny") == before and "\n" not in str(caught.value)
+    assert files_in(models / "tiny") == before and "\n" not in str(caught.value)
     assert "remove" not in str(caught.value)  # no one else has it
 
 
@@ -181,7 +177,7 @@ def test_two_conversions_at_once_and_one_that_is_killed_end_with_one_good_file(m
     killed.communicate()
     said = [process.communicate(timeout=120) for process in others]
     assert sorted(out for out, _ in said) == ["converts\nloaded\n", "loaded\n"], said
-    assert file_names(models / "tiny") == {*TEXTS, *CHECKPOINT, PARAMS}
+    assert files_in(models / "tiny").keys() == {*TEXTS, *CHECKPOINT, PARAMS}
     assert_has(loaded(models)[2], original[1])
 
 
