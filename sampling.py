@@ -63,7 +63,8 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
     settings, in the order of application:
 
     repetition_penalty  1e-99 to 1e99: for each token of the text so far, divide a positive
-                        logit by it, multiply a negative one. Keskar et al. (2019) Sec. 4.1.
+                        logit by it, multiply a negative one, as transformers does. (Keskar et
+                        al. (2019) Sec. 4.1 divide both.)
     allowed             a function ids -> [n_vocab] of bool: the tokens that may follow the text
                         `ids`; all other tokens get probability 0 (lib/pattern.py).
     temperature         >= 0: divide the logits; 0 is greedy: the largest logit gets all mass.
@@ -137,8 +138,11 @@ def adjusted_logits(rows, ids, repetition_penalty=1.0, allowed=None):  # [n_last
 
 
 def penalize(row, prefix, penalty):  # [n_vocab], changed in place
-    """Make the tokens of the prefix less probable. Keskar et al. (2019) Sec. 4.1."""
+    """Make the tokens of the prefix less probable, or with a penalty below 1 more probable."""
     tokens = sorted(set(prefix))
+    if tokens and not 0 <= tokens[0] <= tokens[-1] < len(row):
+        raise ValueError(f"need ids in 0 .. n_vocab - 1 = {len(row) - 1}, got "
+                         f"{tokens[0] if tokens[0] < 0 else tokens[-1]}")
     old = row[tokens]
     # A penalty above 1 makes the logit smaller in both cases.
     row[tokens] = np.where(old > 0, old / penalty, old * penalty)
@@ -245,7 +249,7 @@ def residual(p_target: np.ndarray, p_draft: np.ndarray) -> np.ndarray:
     >>> accepted + (1 - accepted.sum()) * residual(p_target, p_draft)
     array([0.5 , 0.25, 0.25])
     """
-    surplus = np.maximum(p_target - p_draft, 0)
+    surplus = np.maximum(np.subtract(p_target, p_draft), 0)  # lists have no "-"
     mass = surplus.sum()
     return surplus / mass if mass > 0 else p_target
 

@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import io
 import json
 import os
 import shutil
@@ -172,6 +173,8 @@ def command(program: str, requirements: str = "requirements.txt") -> Callable:
     def decorate(main):
         @functools.wraps(main)
         def wrapper(*args):
+            if sys.stderr is None:  # closed, as by 2>&-: errors and bars are lost
+                sys.stderr = io.StringIO()
             try:
                 return main(*args) or 0  # a main that returns None has succeeded
             # The reader has closed the pipe, as `| head -1` does after one line.

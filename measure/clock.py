@@ -4,7 +4,6 @@ A machine has slow minutes. Turns spread them evenly over all functions.
 """
 
 import datetime
-import os
 import platform
 import time
 from functools import partial
@@ -51,10 +50,12 @@ def machine(library=None):
     # NumPy and SciPy may bring a BLAS each, with kernels for different processors.
     every_blas = [loaded for loaded in threadpool_info() if loaded["user_api"] == "blas"]
     kernels = {blas.get("architecture", "unknown") for blas in every_blas}
-    sentence = (f"Measured on {datetime.date.today()}: {os.cpu_count()} cores "
-                f"({processor()}), matrix products by {library}, "
-                f"NumPy {np.__version__}, BLAS kernels for {' '.join(sorted(kernels))}.")
-    return {"cores": os.cpu_count(), "measured": sentence}
+    n_cores = products.n_cores()
+    cores = "1 core" if n_cores == 1 else f"{n_cores} cores"
+    sentence = (f"Measured on {datetime.date.today()}: {cores} ({processor()}), matrix "
+                f"products by {library}, NumPy {np.__version__}, "
+                f"BLAS kernels for {' '.join(sorted(kernels))}.")
+    return {"cores": n_cores, "measured": sentence}
 
 
 def processor():

@@ -15,6 +15,7 @@ passes are those of the writing after it. In repeat r, text i has the seed (r, i
 decoder.
 """
 
+import sys
 import time
 from functools import cache
 from itertools import chain
@@ -97,9 +98,11 @@ def race(draft, target, builders, texts, N, repeats, stop=()):
 
 
 def raced_repeats(draft, target, builders, texts, N, repeats, stop=(), title=None):
-    """Yield {name: a Run per text} after each repeat; show a bar of texts on a terminal."""
+    """Yield {name: a Run per text} after each repeat; show a bar of texts."""
     n_texts = len(builders) * (1 + repeats * len(texts))  # with those of the warm-up
-    with tqdm(total=n_texts, desc=title, unit="text", leave=False, disable=None) as bar:
+    # Without a terminal, a long race says every minute that it is alive.
+    seldom = {} if sys.stderr.isatty() else {"delay": 60, "mininterval": 60}
+    with tqdm(total=n_texts, desc=title, unit="text", leave=False, **seldom) as bar:
         # The warm-up: no time of these texts counts.
         for build_step in builders.values():
             write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0, stop)

@@ -40,6 +40,8 @@ def prompt_of_flags(args: Namespace) -> dict:
         opened = open_flag("prompt_file", source, "rb")
     elif args.prompt == "-":
         source = "standard input"
+        if sys.stdin is None:
+            raise ValueError("--prompt - reads standard input, which is closed")
         opened = nullcontext(sys.stdin.buffer)
     else:
         # Python keeps bytes of the command line that are not UTF-8; fsencode restores them.
@@ -49,7 +51,10 @@ def prompt_of_flags(args: Namespace) -> dict:
         data = file.read(MAX_PROMPT + 1)
     if len(data) > MAX_PROMPT:
         raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
-    return {"prompt": utf8_text(without_newline(without_mark(data)))}
+    try:
+        return {"prompt": utf8_text(without_newline(without_mark(data)))}
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
 
 
 def text_and_ids(given: dict, encoder: Any) -> tuple[str, list[int]]:
@@ -57,7 +62,8 @@ def text_and_ids(given: dict, encoder: Any) -> tuple[str, list[int]]:
     if "messages" not in given:
         return given["prompt"], encoder.encode(given["prompt"])
     if not getattr(encoder, "has_chats", False):  # an Encoder has none
-        raise ValueError("this tokenizer has no chat template: give a prompt, not messages")
+        raise ValueError("this tokenizer has no chat template: give a prompt, not messages, or "
+                         "choose a chat model, such as --target smollm2")
     text = encoder.chat_text(given["messages"])
     return text, encoder.encode_bytes(text.encode())  # adds no <s>: the template wrote it
 

@@ -73,6 +73,13 @@ def test_a_prompt_from_a_file_from_standard_input_and_from_the_flag_is_the_same(
         assert json_of_run(*source, "--n_tokens_to_generate", 0)["prompt"] == prompt
 
 
+def test_a_closed_standard_error_loses_nothing_and_a_closed_input_is_refused(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert "standard input, which is closed" in refusal(main.main, "--prompt", "-")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert main.main(["--n_tokens_to_generate", "2"]) == 0
+
+
 def test_a_text_ends_at_the_targets_own_end_of_text_or_at_any_named_token(tmp_path):
     encoder, *rest = load_encoder_hparams_and_params("tales-large", MODELS_DIR)
     write_folder(tmp_path / "x", encoder, *rest)

@@ -203,6 +203,17 @@ def test_a_residual_without_mass_is_the_targets_distribution(weights):
     np.testing.assert_array_equal(residual(row, 2 * row), row)
 
 
+def test_a_residual_of_lists_is_that_of_arrays():
+    p_target, p_draft = [0.25, 0.75], [0.5, 0.5]
+    assert residual(p_target, p_draft).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("ids", [[5], [0, -1]])
+def test_a_penalty_for_a_token_outside_the_vocabulary_is_refused(ids):
+    with pytest.raises(ValueError, match=f"need ids in 0 .. n_vocab - 1 = 1, got {ids[-1]}"):
+        warp([1.0, 2.0], repetition_penalty=1.2, ids=ids)
+
+
 def test_a_residual_of_one_unit_in_the_last_place_is_one_token():
     p_target = np.array([0.25, 0.5, 0.25])
     assert residual(p_target, np.nextafter(p_target, [1, 0, 1])).tolist() == [0, 1, 0]

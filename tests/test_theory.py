@@ -173,7 +173,7 @@ def test_the_calculator_by_hand(capsys):
     assert main("--accepted_per_drafted 0.375 --K 2 --c 0.25 --m 1 1.25".split()) == 0
     out = capsys.readouterr().out
     assert out.startswith("alpha = 0.50. The best K is 1: 1.20 times the speed of plain decoding")
-    assert "alpha must exceed 0.25.\n" in out and out.endswith("| 2 | 1.75 | 1.00 |\n")
+    assert "alpha must exceed 0.25.\n" in out and out.endswith("| 2 | 1.25 | 1.75 | 1.00 |\n")
     assert main("--alpha 0.5 --c 1".split()) == 0  # a draft as slow as its target
     out = capsys.readouterr().out
     assert "The best K is 0: 1.00 times" in out and "no alpha is enough" in out
@@ -183,11 +183,20 @@ def test_the_calculator_by_hand(capsys):
 
 def test_rates_per_position_are_products_of_the_acceptances(capsys):
     """0.5 and 0.5 * 0.5 are accepted / drafted at each position, so alpha is 0.5 as above."""
-    assert main("--accepted_by_position 0.5 0.25 --c 0.25 --m 1 1.25".split()) == 0
-    first, rest = capsys.readouterr().out.split("\n", 1)
+    assert main("--accepted_by_position 0.5 0.25 --c 0.25 --m 1 1.25 1.5".split()) == 0
+    first, _, rest = capsys.readouterr().out.split("\n", 2)
     assert first == "Acceptance by position, if the guesses before it were accepted: 0.500 0.500"
-    assert main("--accepted_per_drafted 0.375 --K 2 --c 0.25 --m 1 1.25".split()) == 0
-    assert rest == capsys.readouterr().out
+    assert main("--accepted_per_drafted 0.375 --K 2 --c 0.25 --m 1 1.25 1.5".split()) == 0
+    assert "alpha = 0.50. " + rest == capsys.readouterr().out
+
+
+def test_the_best_K_of_rates_per_position_has_their_tokens(capsys):
+    """By hand: 1.9 / 1.1 = 1.73, 2.4 / 1.2 = 2.00, 2.5 / 1.3 = 1.92 and 2.52 / 1.4 = 1.80."""
+    assert main("--accepted_by_position .9 .5 .1 --c 0.1 --m 1 1 1 1".split()) == 0
+    out = capsys.readouterr().out
+    assert "The best K is 2: 2.00 times" in out
+    assert [line.split(" | ")[2:] for line in out.splitlines()[-4:]] == [
+        ["1.90", "1.73 |"], ["2.40", "2.00 |"], ["2.50", "1.92 |"], ["2.52", "1.80 |"]]
 
 
 @pytest.mark.parametrize("alpha", ["0.721", "0.5", "0.123456789"])

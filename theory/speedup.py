@@ -17,6 +17,7 @@ docs/papers.md lists figures in the papers that differ from their own formulas.
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,11 +87,16 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
     >>> round(walltime_improvement(alpha=0.75, K=7, c=0.02, pass_cost=2.1), 1)
     1.6
     """
+    return expected_tokens(alpha, K) / round_time(K, c, pass_cost)
+
+
+def round_time(K: int, c: float, pass_cost: float = 1) -> float:
+    """Return the time of a round in target passes over one row: K c + pass_cost."""
     if not 0 <= c < np.inf:
         raise ValueError(f"need 0 <= c < inf, got {c}")
     if not 0 < pass_cost < np.inf:
         raise ValueError(f"need 0 < pass_cost < inf, got {pass_cost}")
-    return expected_tokens(alpha, K) / (K * c + pass_cost)
+    return K * c + pass_cost
 
 
 def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> int:
@@ -159,6 +165,21 @@ def acceptance_by_position(accepted_by_position: Sequence[float]) -> list[float]
     return [rate / before for rate, before in pairs]
 
 
+def tokens_by_position(accepted_by_position: Sequence[float], K: int) -> float:
+    """Return the mean tokens per round of K guesses: 1 and the K reported rates.
+
+    Guesses after the last reported position are taken to be accepted as often as the last one.
+
+    >>> tokens_by_position([0.5, 0.25], 2), tokens_by_position([0.5, 0.25], 3)
+    (1.75, 1.875)
+    """
+    rates = [*accepted_by_position]
+    last = acceptance_by_position(rates)[-1]
+    while len(rates) < K:
+        rates.append(rates[-1] * last)
+    return 1 + sum(rates[:K])
+
+
 def needed_alpha(c: float, pass_cost: Sequence[float]) -> float | None:
     """Return the alpha above which some K has a speed-up; None if even alpha = 1 is too low.
 
@@ -218,24 +239,26 @@ def main(argv=None):
     if rates:
         acceptances = " ".join(f"{h:.3f}" for h in acceptance_by_position(rates))
         print("Acceptance by position, if the guesses before it were accepted:", acceptances)
-        share = float(np.mean(rates))
-        args.K = len(rates)
-    alpha = args.alpha
-    shown_alpha = str(alpha)  # as it is given
-    if alpha is None:
+        print(f"After position {len(rates)}, the acceptance is taken to be the last one.")
+        tokens_of = partial(tokens_by_position, rates)
+    elif args.alpha is None:
         alpha = alpha_of_report(share, args.K)
-        shown_alpha = f"{alpha:.2f}"
+        print(f"alpha = {alpha:.2f}.", end=" ")
+        tokens_of = partial(expected_tokens, alpha)
+    else:
+        print(f"alpha = {args.alpha}.", end=" ")  # as it is given
+        tokens_of = partial(expected_tokens, args.alpha)
     pass_cost = pass_cost_of_flag(args.m)
-    rows = []
-    for K, cost in enumerate(pass_cost):
-        speedup = walltime_improvement(alpha, K, args.c, cost)
-        rows.append([K, f"{expected_tokens(alpha, K):.2f}", f"{speedup:.2f}"])
-    best = best_K(alpha, args.c, pass_cost)
+    tokens = [tokens_of(K) for K in range(len(pass_cost))]
+    speedups = [tokens[K] / round_time(K, args.c, cost) for K, cost in enumerate(pass_cost)]
+    best = speedups.index(max(speedups))  # of equal ones the smallest K
     needed = needed_alpha(args.c, pass_cost)
     enough = "no alpha is enough" if needed is None else f"alpha must exceed {needed:.2f}"
-    print(f"alpha = {shown_alpha}. The best K is {best}: {rows[best][2]} times the speed of "
-          f"plain decoding (K = 0).\nTo gain at these costs, {enough}.\n")
-    print(markdown_table(["K", "tokens per round", "speed-up"], rows))
+    print(f"The best K is {best}: {speedups[best]:.2f} times the speed of plain decoding "
+          f"(K = 0).\nTo gain at these costs, {enough}.\n")
+    rows = [[K, cost, f"{n:.2f}", f"{speedup:.2f}"] for K, (cost, n, speedup) in
+            enumerate(zip(pass_cost, tokens, speedups))]
+    print(markdown_table(["K", "m, the pass", "tokens per round", "speed-up"], rows))
 
 
 if __name__ == "__main__":

@@ -37,10 +37,10 @@ def case_paragraphs(case: dict, figures: dict) -> Iterator[str]:
     yield costs_table(f"positions in one pass, {name.lower()}", costs, figures["draft"])
     if case["disturbed"]:
         yield (f"The costs at {name.lower()} are disturbed: {case['disturbed']}. No speed-up "
-               "is predicted from them.")
+               "is predicted from them, only from the race's own times.")
     if "positions" in case:
-        yield (f"{name}, {figures['texts']}: {case['acceptance']:.2f} of the guesses were "
-               "accepted.")
+        yield (f"{name}, {figures['texts']}: {case['acceptance']:.2f} of the tested "
+               "guesses were accepted.")
         yield positions_table(case["positions"], case["disturbed"])
     if "rows" in case:
         yield case_table(case)

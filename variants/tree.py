@@ -10,8 +10,9 @@ accepted child, and so on.
                 (best_tree.py); "dynamic": a tree for each round, from the draft's probabilities
                 (dynamic_tree.py)
     shape       a tree without tokens, with any numbers of children (best_tree.py)
-    siblings    how children of one node are drawn: "distinct" (without replacement),
-                "independent" (with replacement) or "top" (the most probable ones, not drawn)
+    siblings    how children of one node are drawn: "distinct" (without replacement: Jeon et al.
+                (2024), "Recursive Speculative Decoding"), "independent" (with replacement) or
+                "top" (the most probable ones, not drawn)
 """
 
 from collections import Counter

@@ -28,7 +28,16 @@ MAX_ROWS = 32  # with more rows, BLAS's packing pays off
 GROUP = 8  # rows multiplied at a time, at most: more rows have more sums than registers
 SHARED = 2**20  # number of multiplications from which on a second thread pays off
 PART_WEIGHTS = 2**18  # weights in a part, which takes a thread some 40 microseconds
-N_THREADS = min(8, os.cpu_count() or 1)  # a few threads use up the memory's bandwidth
+
+
+def n_cores():
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Linux: a container may give a process fewer cores
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+N_THREADS = min(8, n_cores())  # a few threads use up the memory's bandwidth
 
 # The one setting of the whole process, because matmul(x, w) has no argument for it.
 backend = "numba"

@@ -75,16 +75,17 @@ def turns(monkeypatch):
 def races(monkeypatch):
     """Return a list to which every race adds {decoder: its runs}."""
     results = []
+    raced_repeats = race.raced_repeats
 
     def recorded_repeats(draft, target, builders, *args, **named):
         runs = {name: [] for name in builders}
         results.append(runs)
-        for written in race.raced_repeats(draft, target, builders, *args, **named):
+        for written in raced_repeats(draft, target, builders, *args, **named):
             for name in runs:
                 runs[name].append(written[name])
             yield written
 
-    monkeypatch.setattr(will_it_pay, "raced_repeats", recorded_repeats)
+    monkeypatch.setattr(race, "raced_repeats", recorded_repeats)
     return results
 
 
@@ -112,7 +113,8 @@ def test_the_answer_and_its_json_agree(models_dir, tmp_path, turns):
     out = report(models_dir, "--json", tmp_path / "a.json", draft="target")
     cases = cases_of(tmp_path / "a.json")
     assert [case["name"] for case in cases] == ["Temperature 0", "Temperature 1"]
-    assert ", 2 prompts of 16 new tokens each: 1.00 of the guesses" in out  # the blank line is none
+    # The blank line is no prompt.
+    assert ", 2 prompts of 16 new tokens each: 1.00 of the tested guesses" in out
     for case in cases:
         assert case["acceptance"] == 1  # the draft is the target
         assert case["answer"] == answer_of(case)._asdict()
@@ -183,7 +185,8 @@ def test_a_draft_with_a_different_vocabulary_is_measured_and_named(models_dir, t
 def test_from_disturbed_costs_nothing_is_predicted(models_dir, turns):
     turns(DISTURBED)
     said = ("The costs at temperature 1 are disturbed: a pass over 1 row took 1.50 times as long "
-            "in one half of the turns as in the other. No speed-up is predicted from them.")
+            "in one half of the turns as in the other. No speed-up is predicted from them, "
+            "only from the race's own times.")
     out = report(models_dir, "--temperature", 1)
     assert said in out and "By the formula" not in out
     assert out.count(") | - |\n") == 8  # the predictions by position
