@@ -81,7 +81,7 @@ def draw_picture(picture: Path, scheme: str, number=4):
         preferred = {"dark": 0, "light": 1}[scheme]
         subprocess.run(
             [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-             "--window-size=800,900", "--virtual-time-budget=3000",
+             "--window-size=800,876", "--virtual-time-budget=3000",
              f"--blink-settings=preferredColorScheme={preferred}", f"--screenshot={picture}",
              page.as_uri()], check=True, capture_output=True)
 

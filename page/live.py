@@ -2,7 +2,7 @@
 
 GET / returns trace.html with live.html; POST /decode takes the entries of a prompt
 (run/entries.py), "decoder" and "K". It returns a line of JSON per round, and a last line with
-the seconds or the error. One text is written at a time.
+the seconds or the error. One text is generated at a time.
 Only this machine can connect. Requests from other pages have a different Origin or Host, and
 are refused.
 """
@@ -42,7 +42,7 @@ from variants.registry import whole_from_0
 from variants.speculative import DECODER as DEFAULT
 
 HOST = "127.0.0.1"
-MOST_WAITING = 8  # requests, with the one whose text is being written
+MOST_WAITING = 8  # requests, with the one whose text is being generated
 FLAGS = """draft_model_size target_model_size models_dir cut_vocab backend dtype top_k top_p
 repetition_penalty stop regex json_schema lark""".split()  # flags of main.py: models, sampling
 
@@ -92,7 +92,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answer one request to a server that has the task."""
 
     timeout = 10  # seconds until a connection without a byte, read or sent, is closed
-    lock = threading.Lock()  # of the text that is being written
+    lock = threading.Lock()  # of the text that is being generated
     places = threading.BoundedSemaphore(MOST_WAITING)  # of the requests that wait for the lock
 
     def do_GET(self):

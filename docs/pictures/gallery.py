@@ -12,6 +12,7 @@
 
 matplotlib draws them: pip install -r requirements/plots.txt
 The other files of docs/img are edited by hand; their dark ones are derived like all others.
+All are 480 pixels wide, because their letters are then as large as those of a page.
 """
 
 from docs.pictures import chat, low_acceptance, methods, power, speed, wild

@@ -65,8 +65,8 @@ def draw_acceptance(figure):
     axes = figure.subplots()
     temperatures = [float(key) for key in data["temperatures"]]
     rows = data["temperatures"].values()
-    for key, name in (("own", "on texts written at this temperature"),
-                      ("same", "on the same texts, written at temperature 1")):
+    for key, name in (("own", "on texts generated at this temperature"),
+                      ("same", "on the same texts, from temperature 1")):
         axes.plot(temperatures, [row[key]["mean"] for row in rows], label=name)
     axes.set(xlabel="temperature of both models", ylabel="alpha, accepted guesses",
              xticks=temperatures[::2], ylim=(0, 1),

@@ -204,22 +204,23 @@ def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
         # before the first text: no figures, no settings
         shown = tab("document.body.innerText")
         assert " in 0 passes" not in shown and "temperature 0" not in shown
-        assert "Settings" not in shown and "A worked example" in shown
+        assert "undefined" not in shown
+        assert "Settings" not in shown and "a pass gives one token or several" in shown
         # a text that is written to its end
         tab("""ask.prompt.value = "Once upon a time"; ask.n_tokens_to_generate.value = 12;
                ask.seed.value = 3;
-               ask.write.click()""")
-        tab.wait("!ask.write.disabled")
+               ask.generate.click()""")
+        tab.wait("!ask.generate.disabled")
         assert tab("at('state').textContent") == "Done"
         shown = tab("document.body.innerText")
         assert "12 tokens in" in shown and "temperature 1" in shown and "Settings" in shown
         assert tab("run.rounds.flatMap(round => round.ids.map(each => each.id))") == directly(
             server, ASKED | {"K": 4})
         # a text that is stopped
-        tab("ask.n_tokens_to_generate.value = 200; ask.write.click()")
+        tab("ask.n_tokens_to_generate.value = 200; ask.generate.click()")
         tab.wait("run.rounds.length > 3")
         tab("ask.stop.click()")
-        tab.wait("!ask.write.disabled")
+        tab.wait("!ask.generate.disabled")
         n = tab("run.rounds.flatMap(round => round.ids).length")
         assert tab("at('state').textContent") == "Stopped"
         assert tab("at('result').textContent").startswith(f"{n} tokens in ")
@@ -227,7 +228,7 @@ def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
         tab("ask.decoder.value = 'tree'; ask.decoder.dispatchEvent(new Event('change'))")
         assert tab("ask.K.disabled") and "K" not in tab("asked()")
         tab("ask.prompt.value = 'tale '.repeat(5000); form.requestSubmit()")
-        tab.wait("!ask.write.disabled")
+        tab.wait("!ask.generate.disabled")
         assert tab("at('state').textContent").endswith("shorten it")
         assert [said for said in tab.said if "entry" not in said] == []
 
@@ -251,8 +252,8 @@ def test_a_forced_round_has_no_pass_and_no_tested_guess(server):
     with chromium() as tab:
         tab.open(f"http://127.0.0.1:{server.server_port}/")
         tab("""ask.prompt.value = "Once upon a time"; ask.n_tokens_to_generate.value = 20;
-               ask.regex.value = " Oberammergau(, and [a-z ]{20,40})"; ask.write.click()""")
-        tab.wait("!ask.write.disabled")
+               ask.regex.value = " Oberammergau(, and [a-z ]{20,40})"; ask.generate.click()""")
+        tab.wait("!ask.generate.disabled")
         rounds = tab("run.rounds")
         asked = [each for each in rounds if "forced" not in each]
         tested = sum("accepted" in guess for each in asked for guess in each["guesses"])
