@@ -14,7 +14,13 @@ import pytest
 
 from exact import judge
 from exact.law import GENERATORS
-from exact.rule_file import checked_setting, checked_verify, stop_tokens
+from exact.rule_file import (
+    checked_guess,
+    checked_setting,
+    checked_step,
+    checked_verify,
+    stop_tokens,
+)
 from exact.rules.register import BY_ID, RULES, enumerated_rule, rule_step
 from exact.rules.settings import SETTINGS, setting_round, setting_texts
 from sampling import sample
@@ -425,10 +431,14 @@ def test_an_error_on_a_later_toy_leaves_a_wrong_rule_wrong(said):
     assert "answer.py does not run: line 6: ValueError: " in out
 
 
-def test_a_test_may_change_its_list_of_guesses():
+def test_the_functions_of_a_file_may_change_their_lists():
     taken = checked_verify(lambda guesses, p_draft, p_target, rng: [guesses.pop(), 0][:1])
     guesses = [1, 2]
     assert taken(guesses, None, np.zeros((3, 3)), None) == [2] and guesses == [1, 2]
+    x = [1, 2]
+    step = checked_step(lambda x, *others: [x.pop()])
+    guess = checked_guess(lambda x, *others: ([x.pop()], [np.ones(3)]))
+    assert step(x, 1, None, None, None, 1).ids == guess(x, 1, None, None)[0] == [2] and x == [1, 2]
 
 
 def test_a_uniform_that_is_printed_shows_what_is_known_of_it(said):
@@ -455,8 +465,8 @@ def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status):
     ("import nothing_of_this_name", "does not run: line 1: ModuleNotFoundError"),
     ("x = 1\ndef verify(", "does not run: line 2: SyntaxError: "),
     ("x = 1", "need a function verify, guess or step"),
-    (VERIFY + "return [7]", r"got \[7\]"),
-    (VERIFY + "return g", r"need a list of 1 token of 0 .. 2, got \[\] \(called without guesses"),
+    (VERIFY + "return [3]", r"need a list of 1 to 2 tokens of 0 \.\. 2, got \[3\]$"),
+    (VERIFY + "return g", r"need a list of 1 token of 0 .. 2, got \[\] \(called .* of a text\)$"),
     (VERIFY + "return [0] if q[0, g[0]] else []", r"\(guesses and p_draft are lists: p_draft\[t\]"),
     ("def guess(x, k, rng, draft): return [0] * k, []",
      r"need a list of up to 1 guesses, and as many rows, got \[0\] and 0 rows$"),
