@@ -67,6 +67,7 @@ def test_a_gguf_file_is_the_folder_of_its_numbers(name, kind, tmp_path):
     held = write_gguf(tmp_path / "a.gguf", name, kind)
     model = Llama(*read_gguf(GGUFFile(tmp_path / "a.gguf"), as_float64))
     folder = model_of(write_llama(tmp_path, name, held))
+    assert model.n_ctx == folder.n_ctx
     ids = IDS[: folder.n_ctx]
     # GGUF files have what Llama 3.1's scaling comes to, in float32
     tolerance = 1e-4 if "3.1" in name else 0
@@ -142,6 +143,9 @@ def test_a_gguf_file_of_gpt2_is_the_model_it_was_written_from(tmp_path):
     own, n_head = read_gpt2(file, np.float32, np.asarray)
     own["lm_head"] = own["lm_head"][::-1].copy()
     np.testing.assert_allclose(GPT2(own, n_head)([1, 2, 3], 3), expected[:, ::-1], atol=1e-5)
+    file.stored["blk.0.attn_gate.weight"] = file.stored["token_embd.weight"]
+    with pytest.raises(ValueError, match="has a weight .* not have: 'blk.0.attn_gate.weight'"):
+        read_gpt2(file, np.float32, np.asarray)
 
 
 def test_the_fields_of_a_gguf_file_are_what_the_package_reads(tmp_path):
