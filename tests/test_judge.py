@@ -395,7 +395,9 @@ def test_a_rule_that_the_register_does_not_have_gets_no_name(said_of_all):
 # ---- the imports of a file
 
 def test_a_verifier_may_live_in_a_package_with_modules_that_have_names_of_ours(tmp_path, capfd):
-    assert judge.main([str(write_package(tmp_path, RIGHT))]) == 0
+    path = write_package(tmp_path, RIGHT.replace("    for t", "    import later\n    for t"))
+    (path.parent / "later.py").touch()  # next to the file, imported when verify is called
+    assert judge.main([str(path)]) == 0
 
 
 def test_a_hidden_generator_of_the_package_is_named(tmp_path, capfd):
@@ -497,6 +499,7 @@ def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status):
     (f"{STEP}\nsetting = lambda row, new: row - .1", "setting that returns 3 weights >= 0"),
     (f"{STEP}\nsetting = lambda row, new: 0 * row", r"not all 0, got \[0. 0. 0.\]"),
     (f"{STEP}\ndef setting(row, new): row[0] = 0", "not all 0, got None"),
+    (f"{STEP}\nsetting = lambda row, new: row + float('inf')", r"not all 0, got \[inf inf inf\]"),
     (f"{STEP}\nsetting = lambda row: row", r"need setting\(row, new_tokens\), got setting\(row\)"),
     (BIAS, "need a function verify, guess or step"),
 ])
