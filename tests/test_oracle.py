@@ -73,6 +73,23 @@ def test_the_first_wrong_token_is_at_the_first_position_with_a_wrong_distributio
     assert position == 3
 
 
+def test_with_one_guess_each_row_of_a_toy_is_a_first_row():
+    first_rows = set()
+
+    def verify(g, q, p, u):
+        first_rows.update(map(tuple, p[:, 0].tolist()))
+        return chain(g, q, p, u)
+
+    assert check(verify, K=1).exact
+    assert first_rows == {tuple(np.divide(row, sum(row)).tolist())
+                          for _, target in oracle.TOYS[3] for row in target}
+
+
+def test_own_rows_are_divided_by_their_sums():
+    draft, target = [0.3333333333] * 3, [0.1428571428, 0.2857142857, 0.5714285714]
+    assert check(chain, K=1, rows=[[draft] * 4, [target] * 4]).exact
+
+
 # ---- kernels and the register's rules
 
 ABOUT_GUESSES = {  # rules of the register that no function over arrays can be
