@@ -283,6 +283,8 @@ def shown_tokens(draft, target):
 def test_a_row_shows_no_token_that_neither_model_can_draw():
     """The draft draws 0, the target 1 or 3; four more tokens have no probability."""
     assert shown_tokens([1, 0, 0, 0, 0, 0, 0], [0, 0.5, 0, 0.5, 0, 0, 0]) == [1, 3, 0]
+    # of tokens with equal probabilities in the target, the draft's first
+    assert shown_tokens([0, 0.2, 0, 0.8], [0, 0.5, 0, 0.5]) == [3, 1]
 
 
 # ---- forced tokens
