@@ -389,6 +389,7 @@ EXAMPLE = r" for guesses \[\d, \d, \d\] and uniforms \[[\d., e-]+\]"
     (lambda tokens: np.full_like(tokens, 7), r"got \[7, 7, 7, 7\]" + EXAMPLE),
     (lambda tokens: np.full_like(tokens, -1), r"got \[-1, -1, -1, -1\]" + EXAMPLE),
     (lambda tokens: tokens[:, ::-1], r"then -1, got \[-1, "),
+    (lambda tokens: np.where(tokens < 0, -2, tokens), r"then -1, got \[\d, .*-2\]"),
     (lambda tokens: tokens[::-1], "depend on more than its arguments: on other rows"),
     (RNG.permutation, "random numbers drawn inside")])
 def test_what_cannot_be_judged_gets_one_sentence(change, sentence):
