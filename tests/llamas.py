@@ -128,9 +128,13 @@ BASE = dict(vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_laye
 FAMILIES = {  # "model_type" or "model_type, what is special": settings of config.json
     "llama": BASE,
     "llama, its own unembedding": BASE | dict(tie_word_embeddings=False),
-    "llama, version 1": BASE | dict(num_key_value_heads=4, head_dim=None),
+    "llama, version 1": {name: value for name, value in BASE.items() if name != "rope_theta"}
+    | dict(num_key_value_heads=4, head_dim=None),
     "llama, version 3.1": BASE | dict(
         rope_scaling=dict(rope_type="llama3", **LLAMA3)),
+    "llama, version 3.1, old form first": BASE | dict(
+        rope_scaling=dict(rope_type="llama3", **LLAMA3),
+        rope_parameters=dict(rope_type="default", rope_theta=1e3)),
     "mistral": BASE | dict(sliding_window=None),
     "mistral, a window": BASE | dict(sliding_window=24),
     "qwen2": BASE | dict(use_sliding_window=False),
@@ -193,7 +197,8 @@ def write_gguf(path, name, kind="F32", **fields):
             add = writer.add_uint32 if isinstance(value, int) else writer.add_float32
             add(f"{arch}.{theirs}", value)
     for key, value in fields.items():
-        writer.add_string(f"{arch}.{key.replace('__', '.')}", value)
+        add = writer.add_string if isinstance(value, str) else writer.add_uint32
+        add(f"{arch}.{key.replace('__', '.')}", value)
     writer.add_token_list([f"<{i}>" for i in range(config["vocab_size"])])
     architectures = {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(architectures[arch], config["num_hidden_layers"])

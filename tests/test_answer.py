@@ -21,7 +21,7 @@ def row(low, speedup, high):
 
 def case_of(rows, **more):
     """Return the case of one temperature."""
-    return {"rows": rows, "N": 60, "repeats": 3, "n_prompts": 6, "disturbed": "",
+    return {"rows": rows, "N": 16, "repeats": 3, "n_prompts": 6, "disturbed": "",
             "positions": []} | more
 
 
@@ -92,6 +92,8 @@ def texts_of(seconds):
 def test_the_speed_up_of_equal_prompts_and_repeats_has_no_spread():
     figures = raced_speedup(texts_of(np.ones((3, 4))), texts_of(np.full((3, 4), 1.5)), 5)
     assert figures == pytest.approx({"speedup": 1.5, "error": 0, "low": 1.5, "high": 1.5})
+    one_slow_repeat = texts_of([[1.0] * 4, [1.0] * 4, [3.0] * 4])
+    assert raced_speedup(one_slow_repeat, texts_of(np.ones((3, 4))), 5)["error"] > 0
 
 
 def test_the_speed_up_is_the_median_of_the_repeats_and_one_prompt_has_no_interval():
@@ -109,6 +111,9 @@ def test_the_error_of_two_prompts_is_the_standard_error_of_their_mean(monkeypatc
     monkeypatch.setattr(answer, "resamples", lambda n_prompts: all_draws)
     figures = raced_speedup(texts_of([[2.0, 1.0]]), texts_of([[1.0, 2.0]]), 5)
     assert figures["speedup"] == 1 and figures["error"] == pytest.approx(np.log(2))
+    low, high = (-np.log(figures["low"]), np.log(figures["high"])) / np.log(2)
+    assert low == pytest.approx(student_quantile(0.05 / 5, 1))  # 1 degree of freedom
+    assert high == pytest.approx(student_quantile(0.05, 1))
 
 
 def test_only_the_lower_end_depends_on_the_number_of_candidates():

@@ -80,7 +80,7 @@ def test_a_used_model_has_the_rows_of_a_fresh_one(kind, edits, calls):
 
 @pytest.mark.parametrize("ids, n_last", [
     ([], 1), ([1] * 13, 1), ([1, 2], 3), ([1, 2], 0), ([13], 1), ([-1], 1), ([1, 2, 99], 1),
-    ([1.5], 1), ("abc", 1), ([[1, 2]], 1)])
+    ([1.5], 1), ([1.0, 2, 3], 1), ([True, 2], 1), ("abc", 1), ([[1, 2]], 1)])
 def test_all_classes_refuse_the_same_sequences_and_stay_right(ids, n_last):
     name = Name()
     batch = BatchGPT2(PARAMS, 2)

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from docs.tables import stored
-from measure import clock
+from gpt2 import GPT2
+from measure import clock, race
 from measure.costs import SPREAD, disturbance, least_costs, timed_turns
-from measure.passes import Run
+from measure.passes import Run, Timed
 from measure.race import tokens_per_second
+from tests.small import lively_params
 from theory.speedup import best_K
 
 
@@ -39,6 +41,27 @@ def test_the_speed_of_a_repeat_is_that_of_all_its_texts_together():
 
     runs = [[text(6, 2.0), text(4, 3.0)], [text(6, 1.0), text(4, 1.0)]]
     assert tokens_per_second(runs).tolist() == [10 / 5, 10 / 2]
+
+
+def test_in_repeat_r_text_i_has_the_seed_r_i_for_every_decoder(monkeypatch):
+    calls = []
+    monkeypatch.setattr(race, "write_text", lambda *args: calls.append(args[3:6]))
+    repeats = race.raced_repeats(None, None, {"a": None, "b": None}, [[1], [2]], N=20, repeats=2)
+    assert len([*repeats]) == 2
+    assert calls == [([1], race.WARM_UP, 0)] * 2 + [
+        ([i + 1], 20, (r, i)) for r in (0, 1) for i in (0, 1) for _ in "ab"]
+
+
+def test_a_draft_that_is_made_once_has_read_nothing_before_each_text(monkeypatch):
+    monkeypatch.setattr(race, "build", lambda name, models, flags: models)
+    build_step = race.builder("quantized", {}, temperature=0.0)
+    target = GPT2(lively_params(dict(n_vocab=3, n_ctx=16, n_embd=16, n_head=2, n_layer=2)), 2)
+    drafts = []
+    for _ in range(2):
+        drafts.append(build_step(Timed(None), Timed(target)).draft)
+        assert drafts[-1].ids == []
+        drafts[-1]([0, 1])
+    assert drafts[0].params is drafts[1].params
 
 
 # ---- the costs of a pair

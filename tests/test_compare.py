@@ -26,6 +26,7 @@ from run.flags import parse_args
 from run.task import Task, load_task
 from speculative import Round, generate, make_step
 from tests.toys import context_free
+from theory.speedup import walltime_improvement
 from utils import MODELS_DIR
 from variants import DECODERS, Models
 from variants.big_little import big_little_verify, write_while_confident
@@ -245,6 +246,10 @@ def test_theory_is_the_formula_at_the_sums_of_the_passes(clock):
     assert_figures(got, rounds_by_accepted=[0, 0, 0, 3],
                    draft_ms=approx(1000 * (7 + 1 + 1) / 3),
                    speedup_predicted=speedup, speedup_measured=speedup)
+    got = run_figures(clock, K=3, N=9, x=(4,))  # the last round has no guess
+    costs = got["draft_ms"] / got["target_ms"], got["target_pass_ms"] / got["target_ms"]
+    assert_figures(got, rounds_by_accepted=[1, 0, 0, 2],
+                   speedup_predicted=approx(walltime_improvement(1, 3, *costs)))
 
 
 def test_only_the_papers_decoder_has_a_prediction(clock):
@@ -275,7 +280,7 @@ def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
         assert_figures(got, speedup_measured=None, speedup_predicted=None)
         assert TOO_SHORT in printed
     else:
-        assert got["speedup_measured"] == approx(speedup)
+        assert got["speedup_measured"] == got["speedup_with_prompt"] == approx(speedup)
         assert got["speedup_predicted"] is not None
         assert f"\nspeed-up                 1.00   {speedup:.2f}  (theory, " in printed
 

@@ -1,5 +1,6 @@
 """The oracle: right verifiers pass, every wrong rule is seen and named, others get one sentence."""
 
+import json
 import os
 import re
 import shutil
@@ -35,6 +36,11 @@ KNOWN = {name.partition(": ")[0]: figures for name, figures in oracle.KNOWN.item
 WEEKLY = pytest.param(3, "float32", marks=pytest.mark.weekly)
 
 
+def row_of(model, i):
+    """Return row i of a model of TOYS as probabilities."""
+    return np.divide(model[i], sum(model[i]))
+
+
 @pytest.mark.parametrize("K, dtype", [(3, "float64"), WEEKLY])
 @pytest.mark.parametrize("name", WRONG)
 def test_every_wrong_rule_is_seen_and_named(name, K, dtype):
@@ -44,6 +50,13 @@ def test_every_wrong_rule_is_seen_and_named(name, K, dtype):
     position, before, token = report.first_wrong_token
     assert f"position {position}, after {before}: token {token} comes too often" in str(report)
     assert len(before) == position
+    shown = {row: json.loads(numbers) for row, numbers in re.findall(
+        r"^  (came|should|p_draft) +(\[.+\])$", str(report), re.MULTILINE)}
+    assert shown["came"][token] > shown["should"][token]
+    i = 1 + before[-1] if before else 0  # the row after this token, or the first row
+    assert any(np.allclose(shown["should"], row_of(target, i), rtol=0, atol=2e-6)
+               and np.allclose(shown.get("p_draft", row_of(draft, i)), row_of(draft, i),
+                               rtol=0, atol=2e-6) for draft, target in oracle.TOYS[3])
     assert report.rule == f"{name}: {BY_ID[name].name}"
     assert f"\nthe same figures as: {report.rule}\n" in str(report)
     assert report.distance == pytest.approx(max(KNOWN[name][:-1]), abs=2e-6)
@@ -71,6 +84,23 @@ def test_the_first_wrong_token_is_at_the_first_position_with_a_wrong_distributio
     assert "came      [0.68, 0.0, 0.32]\n  should    [0.41, 0.3, 0.29]" in str(report)
     position, _, _ = check(WRONG["last-row-bonus"]).first_wrong_token
     assert position == 3
+
+
+def test_with_one_guess_each_row_of_a_toy_is_a_first_row():
+    first_rows = set()
+
+    def verify(g, q, p, u):
+        first_rows.update(map(tuple, p[:, 0].tolist()))
+        return chain(g, q, p, u)
+
+    assert check(verify, K=1).exact
+    assert first_rows == {tuple(row_of(target, i).tolist())
+                          for _, target in oracle.TOYS[3] for i in range(4)}
+
+
+def test_own_rows_are_divided_by_their_sums():
+    draft, target = [0.3333333333] * 3, [0.1428571428, 0.2857142857, 0.5714285714]
+    assert check(chain, K=1, rows=[[draft] * 4, [target] * 4]).exact
 
 
 # ---- kernels and the register's rules
@@ -359,6 +389,7 @@ EXAMPLE = r" for guesses \[\d, \d, \d\] and uniforms \[[\d., e-]+\]"
     (lambda tokens: np.full_like(tokens, 7), r"got \[7, 7, 7, 7\]" + EXAMPLE),
     (lambda tokens: np.full_like(tokens, -1), r"got \[-1, -1, -1, -1\]" + EXAMPLE),
     (lambda tokens: tokens[:, ::-1], r"then -1, got \[-1, "),
+    (lambda tokens: np.where(tokens < 0, -2, tokens), r"then -1, got \[\d, .*-2\]"),
     (lambda tokens: tokens[::-1], "depend on more than its arguments: on other rows"),
     (RNG.permutation, "random numbers drawn inside")])
 def test_what_cannot_be_judged_gets_one_sentence(change, sentence):

@@ -63,6 +63,16 @@ def test_int8_sums_are_whole_numbers_without_overflow(dtype):
         assert (x @ w.mT == sums.astype(dtype) * w.scale * scale).all()
 
 
+def test_int8_multiplies_rows_of_any_width_and_layout(backend):
+    """Each number of a row is rounded by less than 2^-15 of the row's largest number."""
+    for n_in in (8, 16, 17, 24):  # 16 numbers of int16 fill a vector
+        x, w = arrays(3, n_in, 5, np.float32)
+        w = int8(w.T)
+        rounding = n_in * abs(x).max() * abs(w[:]).max() / 2**15
+        for rows in (x, np.asfortranarray(x)):
+            np.testing.assert_allclose(rows @ w.mT, x @ w[:].T, rtol=0, atol=rounding)
+
+
 @needs_numba
 def test_int8_keeps_what_is_no_number():
     x = np.ones((3, 64), np.float32)

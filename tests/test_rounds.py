@@ -127,6 +127,13 @@ def test_a_character_of_several_ids_gets_its_text_with_its_last_id():
     assert "".join(joined_text(seen["ids"]) for seen in rounds) == text[1:]
 
 
+def test_a_special_token_ends_an_unfinished_character():
+    data = {1: b"\xc3", 2: b"", 3: b"\xa9"}
+    read = watch.text_reader(SimpleNamespace(decode_bytes=lambda ids: data[ids[0]],
+                                             name_of=lambda token: "<end>"))
+    assert [read(token) for token in (1, 2, 1, 3)] == ["", "\ufffd<end>", "", "\u00e9"]
+
+
 def test_a_stop_id_among_accepted_guesses_leaves_no_last_id():
     letters = lambda ids, n_last: np.eye(256)[np.array(ids[-n_last:]) + 1]
     _, (seen,), _ = watched_run(models=(letters, letters), x=ENCODER.encode("A"),
@@ -283,6 +290,8 @@ def shown_tokens(draft, target):
 def test_a_row_shows_no_token_that_neither_model_can_draw():
     """The draft draws 0, the target 1 or 3; four more tokens have no probability."""
     assert shown_tokens([1, 0, 0, 0, 0, 0, 0], [0, 0.5, 0, 0.5, 0, 0, 0]) == [1, 3, 0]
+    # of tokens with equal probabilities in the target, the draft's first
+    assert shown_tokens([0, 0.2, 0, 0.8], [0, 0.5, 0, 0.5]) == [3, 1]
 
 
 # ---- forced tokens

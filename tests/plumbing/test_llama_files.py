@@ -54,8 +54,20 @@ def test_the_rows_of_each_family_are_transformers(name, tmp_path):
 def test_a_text_that_crosses_a_window_is_refused(tmp_path):
     model = model_of(write_llama(tmp_path, "mistral, a window"))
     assert model.n_ctx == 24
+    wide = write_llama(tmp_path / "wide", "mistral", sliding_window=99)
+    assert model_of(wide).n_ctx == 64
     with pytest.raises(ValueError, match="n_ctx = 24, got n_last = 1, len.ids. = 25"):
         model(IDS[:25])
+
+
+def test_a_folder_may_hold_weights_that_are_not_used(tmp_path):
+    """An unembedding beside tied embeddings, and the angles that older files store."""
+    weights = stored_weights("llama")
+    more = {"lm_head.weight": -weights["model.embed_tokens.weight"],
+            "model.layers.1.self_attn.rotary_emb.inv_freq": np.ones(4, np.float32)}
+    folders = [write_llama(tmp_path / "less", "llama", weights),
+               write_llama(tmp_path / "more", "llama", weights | more)]
+    np.testing.assert_array_equal(*(model_of(folder)(IDS, 5) for folder in folders))
 
 
 @pytest.mark.parametrize("name, kind", [
@@ -67,6 +79,7 @@ def test_a_gguf_file_is_the_folder_of_its_numbers(name, kind, tmp_path):
     held = write_gguf(tmp_path / "a.gguf", name, kind)
     model = Llama(*read_gguf(GGUFFile(tmp_path / "a.gguf"), as_float64))
     folder = model_of(write_llama(tmp_path, name, held))
+    assert model.n_ctx == folder.n_ctx
     ids = IDS[: folder.n_ctx]
     # GGUF files have what Llama 3.1's scaling comes to, in float32
     tolerance = 1e-4 if "3.1" in name else 0
@@ -142,6 +155,9 @@ def test_a_gguf_file_of_gpt2_is_the_model_it_was_written_from(tmp_path):
     own, n_head = read_gpt2(file, np.float32, np.asarray)
     own["lm_head"] = own["lm_head"][::-1].copy()
     np.testing.assert_allclose(GPT2(own, n_head)([1, 2, 3], 3), expected[:, ::-1], atol=1e-5)
+    file.stored["blk.0.attn_gate.weight"] = file.stored["token_embd.weight"]
+    with pytest.raises(ValueError, match="has a weight .* not have: 'blk.0.attn_gate.weight'"):
+        read_gpt2(file, np.float32, np.asarray)
 
 
 def test_the_fields_of_a_gguf_file_are_what_the_package_reads(tmp_path):
@@ -179,7 +195,8 @@ def changed(folder, **settings):
 @pytest.mark.parametrize("settings", [
     {"model_type": "gemma2"}, {"hidden_act": "gelu"}, {"quantization_config": {"bits": 4}},
     {"rope_scaling": {"type": "linear", "factor": 2}}, {"partial_rotary_factor": 0.5},
-    {"rope_parameters": {"rope_type": "yarn"}}])
+    {"rope_parameters": {"rope_type": "yarn"}},
+    {"rope_scaling": {"type": "yarn"}, "rope_parameters": {"rope_type": "default"}}])
 def test_a_model_with_other_formulas_runs_in_transformers(tmp_path, settings):
     folder = write_llama(tmp_path, "llama")
     assert not runs_in_transformers(folder, "numba")
@@ -191,6 +208,7 @@ def test_a_model_with_other_formulas_runs_in_transformers(tmp_path, settings):
     ({"num_hidden_layers": 3}, "need model.layers.2.self_attn.q_proj.weight"),
     ({"num_hidden_layers": 1}, "has a weight .* not have: 'model.layers.1"),
     ({"num_hidden_layers": 10**30}, "need num_hidden_layers to be int"),
+    ({"num_hidden_layers": True}, "need num_hidden_layers to be int, .* got True"),
     ({"num_attention_heads": "4"}, "need num_attention_heads to be int, .* got '4'"),
     ({"head_dim": 7}, "need heads of an even width"), ({"num_key_value_heads": 3}, "equal groups"),
     ({"rms_norm_eps": None}, "need rms_norm_eps"), ({"rope_theta": -1.0}, "need rope_theta"),
@@ -218,6 +236,7 @@ def test_a_gguf_file_that_cannot_be_run_is_told_what_to_give(tmp_path, monkeypat
     path = tmp_path / "a.gguf"
     for name, fields, words in [
             ("llama", {"rope__scaling__type": "yarn"}, "need rope_type to be .* got 'yarn' in"),
+            ("llama", {"rope__dimension_count": 4}, "need partial_rotary_factor to be 1, got 0.5"),
             ("smollm3", {}, "need the architecture gpt2 or llama .* got 'smollm3'")]:
         write_gguf(path, name, **fields)
         with pytest.raises(ValueError, match=words + ".*: give the model's Hugging Face folder"):

@@ -296,6 +296,10 @@ def test_a_forced_round_is_no_pass_and_the_prompt_is_read_after_it():
     record = record_of(Job({}, {}, task_of_toys()), Written(rounds, [1.0, 5.0, 7.0]))
     assert (record["tokens_per_pass"], record["acceptance"]) == (2, None)
     assert (record["time_s"], record["prompt_s"], record["tokens_per_second"]) == (7, 5, 1 / 2)
+    # the last logarithm belongs to a token after a stop token, which is not in the text
+    written = Written(rounds, [1.0, 5.0, 7.0], [-1.0, -2.0, -3.0, -4.0, -5.0])
+    record = record_of(Job({}, {}, task_of_toys(logprobs=True)), written)
+    assert record["logprobs"] == [-1, -2, -3, -4]
 
 
 def test_the_seconds_of_rounds_are_noted_and_a_dead_end_ends_the_text(monkeypatch):

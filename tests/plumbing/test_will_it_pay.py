@@ -4,6 +4,7 @@ import json
 import math
 from itertools import chain
 from statistics import mean
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tests.commands import outcome, refusal
 from tests.pages import ROOT
 from theory.speedup import best_K, needed_alpha, walltime_improvement
 from tools import will_it_pay
+from utils import load_model
 from variants.registry import Costs
 
 SIZES = HPARAMS | {"n_ctx": 96}
@@ -174,6 +176,9 @@ def test_the_shorter_context_of_the_two_models_counts(models_dir):
     for pair in (("short", "target"), ("target", "short")):
         why = refusal(will_it_pay.main, *flags, "--draft", pair[0], "--target", pair[1])
         assert "--N 25 more do not fit in n_ctx = 32" in why
+    fitting = SimpleNamespace(prompts=models_dir / "prompts.txt", N=24)
+    encoder, _ = load_model("short", models_dir)
+    assert max(map(len, will_it_pay.prompts_as_ids(fitting, encoder, n_ctx=32))) == 8
 
 
 def test_a_draft_with_a_different_vocabulary_is_measured_and_named(models_dir, turns):

@@ -125,6 +125,22 @@ def test_the_head_is_its_formula_whatever_it_read_before(kind, heads, edits):
         states(x + whole_tree, 8)  # the target's pass of this round
 
 
+def test_an_interrupted_pass_leaves_no_pair_of_its_text(head):
+    """Ctrl-C comes after the pass has written the pairs to the cache."""
+    target = TreeGPT2(PARAMS, N_HEAD)
+    read = Head(head, target, States(target).states_of)
+    read([3, 1, 4, 1, 5] + Tree(), 1)
+
+    def run(*args):
+        Head.run(read, *args)
+        raise KeyboardInterrupt
+
+    with mock.patch.object(read, "run", run), pytest.raises(KeyboardInterrupt):
+        read([3, 9, 2, 6, 5] + Tree(), 1)
+    x = [3, 1, 4, 1, 5, 9]
+    assert_close(read(x + Tree(), 1), [by_hand(head, x)])
+
+
 def test_a_tree_may_have_more_nodes_than_the_head_has_positions_left(head):
     x = [1] * 29
     tree = tree_of(range(13), [-1] * 13)
@@ -133,7 +149,8 @@ def test_a_tree_may_have_more_nodes_than_the_head_has_positions_left(head):
     assert np.allclose(rows[13], by_hand(head, x, [12]))
 
 
-@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
+@pytest.mark.parametrize("sampling", [*SETTINGS, pytest.param(
+    {"allowed": lambda ids: np.arange(13) != ids[-1]}, id="a mask")], ids=str)
 def test_the_rows_of_few_tokens_are_those_of_all_logits(heads, sampling):
     kind, params, keep = KINDS["few tokens"]
     target = kind(params, N_HEAD)

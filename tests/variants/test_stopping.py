@@ -1,5 +1,6 @@
 """Stopping: the best of all rules that can be listed, at rest where no guess pays."""
 
+from itertools import repeat
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speculative import Round
+from tests.distributions import Scripted
 from tests.small import Logits, of_probabilities
 from tests.toys import PAIRS, context_free
 from theory.speedup import best_K
@@ -20,6 +22,7 @@ from variants.stopping import (
     START_ROWS,
     START_TESTED,
     History,
+    bucket_of,
     build,
     guess_while_it_pays,
 )
@@ -128,6 +131,7 @@ def test_a_first_guess_that_pays_only_with_a_second_is_not_made_alone():
 # ---- as the text grows (tests/variants/test_speculative.py: what it chooses)
 
 def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
+    assert [bucket_of(np.array([p])) for p in (0, 0.124, 0.125, 1)] == [0, 0, 1, BUCKETS - 1]
     history = History(Costs(0.1, [1.0, 1.1, 1.2]))
     history.count(Round([0, 1], [0, 0], None, None, 1), [7, 3])
     history.count(Round([1], [0, 0], None, None, 0), [2, 3, 5])
@@ -149,6 +153,9 @@ def test_a_greedy_drafts_confidence_is_read_at_temperature_1():
     even = Logits(context_free([1 / 3] * 3))
     models = Models(even, even, dict(temperature=0.0), costs=Costs(0.05, [1.0, 1.7, 2.4]))
     assert build(models)([0], 9, np.random.default_rng(0)).guesses == []
+    sharp = Logits(context_free([0.6, 0.3, 0.1]))  # a number of .99 would draw token 2
+    models = Models(sharp, sharp, dict(temperature=0.0), costs=Costs(0.01, [1.0, 1.01, 1.02]))
+    assert build(models)([0], 9, Scripted(repeat(0.99))).guesses == [0, 0]
 
 
 def test_without_guesses_all_counts_approach_those_of_the_start():
