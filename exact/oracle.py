@@ -927,7 +927,8 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
         return is_different.reshape(cases.n_toys, -1).any(axis=1)
 
     case = draw_cases(cases, n_each, rng)
-    uniforms = rng.integers(2**24, size=(len(case), K + 1)) / 2.0**24  # exact in float32
+    bits, _ = DTYPES[dtype]
+    uniforms = rng.integers(2**bits, size=(len(case), K + 1)) / 2.0**bits
 
     called = verify if pass_uniforms else lambda *arrays: verify(*arrays[:3])
     try:
