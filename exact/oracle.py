@@ -101,8 +101,8 @@ CHUNK = 1 << 16  # rows per call of the verifier
 MOST_PATHS = 1000  # paths of guesses per toy
 
 # Limits of the search for boxes. If more are needed, the verifier is sampled instead.
-MOST_BOXES = 1 << 15  # boxes of all cases; rules with thresholds need 13,630 for K = 6
-PER_CASE = 128  # boxes of a case in the mean; rules with thresholds need 10
+MOST_BOXES = 1 << 17  # boxes of all cases; rules with thresholds need 50,971 for K = 6
+PER_CASE = 64  # boxes of a case in the mean; rules with thresholds need 13
 MOST_TRIES = 10  # times that random points are tried in all boxes
 
 SAMPLES = 1 << 5  # points that are tried in a box when it is cut out
@@ -113,9 +113,6 @@ FALSE_ALARM = 1e-9  # the largest probability that they confirm it although it i
 # Rows are called a second time, because an answer must not depend on the rest of the batch.
 REPEATED = 1 << 10  # rows before the search; the random points are called again after it
 ALONE = 16  # rows in batches of one row; also in batches of two rows, of four and of eight
-
-# With fewer guesses a text does not reach all rows of a toy from its row 0 (toys_for).
-ONE_START_FROM = 3
 
 # Limits of a program
 LINES = 1 << 10  # lines that are given at a time
@@ -158,8 +155,8 @@ TOYS = {
          [[390, 200, 210, 200], [0, 0, 1, 0], [0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])),
 }
 
-# {wrong rule: its figures for V = K = 3}: the total variation from the target on each toy, and
-# the mean tokens per round
+# {wrong rule: its figures for V = K = 3}: the total variation from the target on each toy of
+# TOYS, and their mean tokens per round
 KNOWN = {  # written by exact/rules/oracle_rows.py
     "greedy-match: match with the target's best token, at any temperature":
         (0.58, 0.59, 0.415522, 0.61, 1.285554),
@@ -257,19 +254,18 @@ def whole_number(name, value, least):
     return int(value)
 
 
-def toys_for(K, V):
+def toys_for(V):
     """Return the drafts and the targets of toys as arrays. [n_toys, V + 1, V] each
 
-    A text of few tokens reaches few rows of a toy. So for K below ONE_START_FROM each toy is
-    used V + 1 times, and each time a different one of its rows is row 0.
+    A verifier may treat the first row of a round unlike later rows. So each toy is used V + 1
+    times, and each time a different one of its rows is row 0. The first toys are those of TOYS.
     """
     if V not in TOYS:
         raise ValueError(f"need V in {[*TOYS]} (or, in Python, your own rows=), got {V}")
     toys = np.array(TOYS[V])  # [n_toys, 2, V + 1, V]; the axis of 2 is draft, target
     toys = toys / toys.sum(axis=-1, keepdims=True)
-    n_starts = V + 1 if K < ONE_START_FROM else 1
     # row 0 is replaced by row `first`, and the rows after tokens stay
-    toys = np.concatenate([toys[:, :, [first, *range(1, V + 1)]] for first in range(n_starts)])
+    toys = np.concatenate([toys[:, :, [first, *range(1, V + 1)]] for first in range(V + 1)])
     return toys[:, 0], toys[:, 1]
 
 
@@ -324,7 +320,7 @@ class Cases:
             raise ValueError(f"need a function asarray, got {asarray!r}")
         self.K = whole_number("K", K, 1)
         if rows is None:
-            draft, target = toys_for(K, whole_number("V", V, 2))
+            draft, target = toys_for(whole_number("V", V, 2))
         else:
             draft, target = toy_of_rows(rows)
         self.target = target  # [n_toys, V + 1, V]
@@ -753,10 +749,11 @@ def report_on(cases, differ, method, written, is_enumerated):
     toy = int(distances.argmax())
     distance = float(distances[toy])
     n_tokens = (written.tokens >= 0).sum(axis=1)
-    per_round = float(n_tokens @ written.weight / cases.n_toys)
+    per_round = np.bincount(cases.toy[written.case], n_tokens * written.weight)  # [n_toys]
+    mean_tokens = float(per_round.mean())
     padding = "" if cases.padding else "no padding, "
     summary = (f"total variation {distance:.2g} from the target's distribution, "
-               f"{per_round:.4g} tokens per round (K = {cases.K}, V = {cases.V}, "
+               f"{mean_tokens:.4g} tokens per round (K = {cases.K}, V = {cases.V}, "
                f"{padding}{method})")
 
     difference = first_different_length(cases, came, should, differ)
@@ -767,7 +764,7 @@ def report_on(cases, differ, method, written, is_enumerated):
         text = f"{verdict}: {summary}"
         if written.uniforms is None:
             text += f"\n{ROUNDS_ALONE}"
-        return Report(exact, distance, text, None, None, per_round)
+        return Report(exact, distance, text, None, None, mean_tokens)
 
     m, is_wrong = difference
     # starts of m tokens may agree on the toy with the largest distance
@@ -777,15 +774,17 @@ def report_on(cases, differ, method, written, is_enumerated):
     rule = None
     # a sample's figures are not exact enough to name a rule
     if is_enumerated and cases.has_known_figures:
+        n = len(TOYS[cases.V])  # KNOWN has no figures of toys that start at a later row
+        ours = *distances[:n], per_round[:n].mean()
         for name, figures in KNOWN.items():
-            if np.allclose(figures, (*distances, per_round), rtol=0, atol=TOLERANCE):
+            if np.allclose(figures, ours, rtol=0, atol=TOLERANCE):
                 rule = name
                 lines.append(f"the same figures as: {rule}")
     _, rounding_of_float32 = DTYPES["float32"]
     if is_enumerated and cases.dtype == "float64" and distance < rounding_of_float32:
         lines.append('within float32 rounding: for a verifier in float32 say dtype="float32"')
     text = "\n".join([f"NOT exact: {summary}", *lines, f"({ORIGIN})"])
-    return Report(False, distance, text, first_wrong_token, rule, per_round)
+    return Report(False, distance, text, first_wrong_token, rule, mean_tokens)
 
 
 def not_checked(refused, cases):
@@ -807,7 +806,7 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     arguments = K, V, dtype, asarray, padding, rows
     report = report_of_boxes(verify, Cases(*arguments))
     if report is None:  # too many boxes: it does more than compare uniforms with thresholds
-        return check_by_sampling(verify, 100_000, *arguments, pass_uniforms=True)
+        return check_by_sampling(verify, 200_000, *arguments, pass_uniforms=True)
     return report
 
 
@@ -897,7 +896,7 @@ def draw_cases(cases, n_each, rng):
     return np.concatenate(drawn)
 
 
-def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.asarray,
+def check_by_sampling(verify, n=200_000, K=3, V=3, dtype="float64", asarray=np.asarray,
                       padding=False, rows=None, false_alarm=1e-9, seed=0, pass_uniforms=False):
     """Return the Report on verify(guesses, p_draft, p_target), which draws its own numbers.
 

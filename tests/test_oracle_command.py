@@ -39,7 +39,6 @@ def quick(monkeypatch):
     A right program that is asked too little gets a wrong distribution: it is not called exact.
     """
     monkeypatch.setattr(oracle, "REPEATED", 256)
-    monkeypatch.setattr(oracle, "ONE_START_FROM", 1)  # four toys for one guess, instead of 16
     monkeypatch.setattr(oracle, "SAMPLES", 16)
     monkeypatch.setattr(oracle, "POINTS", 4096)
     monkeypatch.setattr(oracle, "check_by_sampling", partial(oracle.check_by_sampling, n=10_000))
@@ -65,7 +64,7 @@ def compiled(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("flags, twin, status, begin", [
-    ("", "", 0, r"exact: .* 2\.442 tokens per round"),
+    ("", "", 0, r"exact: .* 2\.33 tokens per round"),
     ("", "--wrong", 1, rf"NOT exact: (.*\n)+the same figures as: {RULE}: .*\n"),
     ("--K 1 --V 4 --dtype float32 --seconds 60", "", 0, r"exact: .*\(K = 1, V = 4, no padding")])
 def test_an_example_is_exact_and_its_twin_is_named(compiled, flags, twin, status, begin, quick):
