@@ -658,5 +658,6 @@ def test_the_verifier_for_pytorch_is_exact_and_its_fault_is_named_as_shown(tmp_p
     path = written(tmp_path, example)
     assert outcome(oracle.main, path)[0] == 0
     assert outcome(oracle.main, path, "--dtype", "float32")[0] == 0
+    assert outcome(oracle.main, path, "--padding")[0] == 0
     written(tmp_path, example.replace(right, wrong))
     assert outcome(oracle.main, path) == (1, fault, "")
