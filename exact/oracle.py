@@ -571,8 +571,9 @@ def change_on_the_way(answer, boxes, goals):
     # [n_axes + 1, n, ..]: the answers at all points of the walks
     tokens = np.stack([answer(boxes.case, points) for points in walk])
     is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n]
-    if not is_change.any(axis=0).all():  # the answer at a goal is no longer different
-        raise Refused(DEPENDS)
+    constant = np.flatnonzero(~is_change.any(axis=0))
+    if len(constant):  # the answer at a goal is no longer different
+        raise depends(constant[0], len(goals))
     axis = is_change.argmax(axis=0)
     each = np.arange(len(axis))
     # step a leads from point a to point a + 1
@@ -609,8 +610,9 @@ def coordinate_of_change(answer, case, before, old, axis, above):
 
     # both sides are called again, because the answers so far came in batches with other rows; a
     # step of length 0 cannot change an answer that depends on its arguments alone
-    if (below >= above).any() or not is_old(above - 1).all() or is_old(above).any():
-        raise Refused(DEPENDS)
+    wrong = np.flatnonzero((below >= above) | ~is_old(above - 1) | is_old(above))
+    if len(wrong):
+        raise depends(wrong[0], len(case))
     return above
 
 
@@ -623,8 +625,22 @@ def call_again(answer, case, points, tokens, rng):
     order = rng.permutation(len(case))
     sizes = [2**i for i in range(16) for _ in range(max(1, ALONE >> i))]
     for rows in filter(len, np.split(order, np.cumsum(sizes))):  # without empty batches
-        if (answer(case[rows], points[rows]) != tokens[rows]).any():
-            raise Refused(DEPENDS)
+        again = answer(case[rows], points[rows])
+        different = np.flatnonzero((again != tokens[rows]).any(axis=1))
+        if len(different):
+            row = different[0]
+            raise depends(row, len(rows), f"as {place_in_call(rows[row], len(case))}")
+
+
+def place_in_call(row, n):
+    """Return a row's place in words; n rows are called in parts of CHUNK rows."""
+    start = row - row % CHUNK
+    return f"row {row - start} of a call with B = {min(CHUNK, n - start):,}"
+
+
+def depends(row, n, earlier="in an earlier call"):
+    """Return what to raise if one of n rows gets other tokens than earlier."""
+    return Refused(f"{DEPENDS}; {place_in_call(row, n)} got other tokens than {earlier}")
 
 
 # ---- the verdict

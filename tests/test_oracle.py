@@ -441,6 +441,17 @@ def test_a_row_that_depends_on_its_batch_or_on_earlier_calls_is_told(rows_of_bat
         assert "depend on more than its arguments" in str(check(verify, K))
 
 
+@pytest.mark.parametrize("is_wrong, place", [
+    (lambda B: np.arange(B) == 700,
+     r"row \d+ of a call with B = \d+ got other tokens than as row 700 of a call with B = 1,024 "),
+    (lambda B: np.full(B, B == 4), r"row 0 of a call with B = 4 got .* row \d+ .* B = 1,024 "),
+    (lambda B: np.arange(B) >= 20_000, r"row \d+ of a call with B = [\d,]+ got .* earlier call")
+    ], ids=["a row", "a batch", "large batches"])
+def test_a_row_that_depends_on_its_batch_is_named(is_wrong, place):
+    report = check(wrong_where(lambda g, u: is_wrong(len(g))))
+    assert re.search(place, str(report))
+
+
 @pytest.mark.parametrize("n_right", [0, 1, 2, 3])
 def test_an_answer_that_changes_while_a_threshold_is_sought_is_told(n_right):
     """The answer is that of a threshold for some calls, and then it is 0 everywhere."""

@@ -197,7 +197,8 @@ BAD = {
                          r"then -1, got \[3, -1, -1, -1\] for guesses .* and uniforms .*"),
     "no token": (answer("-1 -1 -1 -1"), r"need 1 to 4 tokens .*, got \[-1, -1, -1, -1\] for .*"),
     "counts its lines": ("import sys\nfor n, line in enumerate(sys.stdin): "
-                         "print(n % 3, -1, -1, -1, flush=True)", re.escape(oracle.DEPENDS)),
+                         "print(n % 3, -1, -1, -1, flush=True)",
+                         re.escape(oracle.DEPENDS) + r"; row \d+ of a call .*"),
     **{line: (answer(line), NO_NUMBERS.format(re.escape(line))) for line in NOT_NUMBERS},
     **{name: (text, NO_LINE) for name, text in HANGING.items()}}
 
