@@ -1189,8 +1189,8 @@ def parser_of_words():
     description = " ".join(__doc__.split("\n\n")[:2])  # the first two lines of the file's text
     parser = OneLineParser(
         PROGRAM, description=description, allow_abbrev=False,
-        epilog="Exit status: 0 exact (with --sampling: no fault found), 1 not exact, "
-               "2 not known or not checked.")
+        epilog="Exit status: 0 exact (with --sampling: no fault seen), 1 not exact, "
+               "2 not known, not checked, or no fault seen without --sampling.")
     parser.add_argument("file", nargs="?", metavar="FILE.py",
                         help="a Python file with a function verify; a function asarray in it "
                         "converts NumPy's arrays to the arguments")
