@@ -101,8 +101,8 @@ CHUNK = 1 << 16  # rows per call of the verifier
 MOST_PATHS = 1000  # paths of guesses per toy
 
 # Limits of the search for boxes. If more are needed, the verifier is sampled instead.
-MOST_BOXES = 1 << 15  # boxes of all cases; rules with thresholds need 13,630 for K = 6
-PER_CASE = 128  # boxes of a case in the mean; rules with thresholds need 10
+MOST_BOXES = 1 << 17  # boxes of all cases; rules with thresholds need 50,971 for K = 6
+PER_CASE = 64  # boxes of a case in the mean; rules with thresholds need 13
 MOST_TRIES = 10  # times that random points are tried in all boxes
 
 SAMPLES = 1 << 5  # points that are tried in a box when it is cut out
@@ -113,9 +113,6 @@ FALSE_ALARM = 1e-9  # the largest probability that they confirm it although it i
 # Rows are called a second time, because an answer must not depend on the rest of the batch.
 REPEATED = 1 << 10  # rows before the search; the random points are called again after it
 ALONE = 16  # rows in batches of one row; also in batches of two rows, of four and of eight
-
-# With fewer guesses a text does not reach all rows of a toy from its row 0 (toys_for).
-ONE_START_FROM = 3
 
 # Limits of a program
 LINES = 1 << 10  # lines that are given at a time
@@ -158,8 +155,8 @@ TOYS = {
          [[390, 200, 210, 200], [0, 0, 1, 0], [0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])),
 }
 
-# {wrong rule: its figures for V = K = 3}: the total variation from the target on each toy, and
-# the mean tokens per round
+# {wrong rule: its figures for V = K = 3}: the total variation from the target on each toy of
+# TOYS, and their mean tokens per round
 KNOWN = {  # written by exact/rules/oracle_rows.py
     "greedy-match: match with the target's best token, at any temperature":
         (0.58, 0.59, 0.415522, 0.61, 1.285554),
@@ -257,19 +254,18 @@ def whole_number(name, value, least):
     return int(value)
 
 
-def toys_for(K, V):
+def toys_for(V):
     """Return the drafts and the targets of toys as arrays. [n_toys, V + 1, V] each
 
-    A text of few tokens reaches few rows of a toy. So for K below ONE_START_FROM each toy is
-    used V + 1 times, and each time a different one of its rows is row 0.
+    A verifier may treat the first row of a round unlike later rows. So each toy is used V + 1
+    times, and each time a different one of its rows is row 0. The first toys are those of TOYS.
     """
     if V not in TOYS:
         raise ValueError(f"need V in {[*TOYS]} (or, in Python, your own rows=), got {V}")
     toys = np.array(TOYS[V])  # [n_toys, 2, V + 1, V]; the axis of 2 is draft, target
     toys = toys / toys.sum(axis=-1, keepdims=True)
-    n_starts = V + 1 if K < ONE_START_FROM else 1
     # row 0 is replaced by row `first`, and the rows after tokens stay
-    toys = np.concatenate([toys[:, :, [first, *range(1, V + 1)]] for first in range(n_starts)])
+    toys = np.concatenate([toys[:, :, [first, *range(1, V + 1)]] for first in range(V + 1)])
     return toys[:, 0], toys[:, 1]
 
 
@@ -324,7 +320,7 @@ class Cases:
             raise ValueError(f"need a function asarray, got {asarray!r}")
         self.K = whole_number("K", K, 1)
         if rows is None:
-            draft, target = toys_for(K, whole_number("V", V, 2))
+            draft, target = toys_for(whole_number("V", V, 2))
         else:
             draft, target = toy_of_rows(rows)
         self.target = target  # [n_toys, V + 1, V]
@@ -575,8 +571,9 @@ def change_on_the_way(answer, boxes, goals):
     # [n_axes + 1, n, ..]: the answers at all points of the walks
     tokens = np.stack([answer(boxes.case, points) for points in walk])
     is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n]
-    if not is_change.any(axis=0).all():  # the answer at a goal is no longer different
-        raise Refused(DEPENDS)
+    constant = np.flatnonzero(~is_change.any(axis=0))
+    if len(constant):  # the answer at a goal is no longer different
+        raise depends(constant[0], len(goals))
     axis = is_change.argmax(axis=0)
     each = np.arange(len(axis))
     # step a leads from point a to point a + 1
@@ -613,8 +610,9 @@ def coordinate_of_change(answer, case, before, old, axis, above):
 
     # both sides are called again, because the answers so far came in batches with other rows; a
     # step of length 0 cannot change an answer that depends on its arguments alone
-    if (below >= above).any() or not is_old(above - 1).all() or is_old(above).any():
-        raise Refused(DEPENDS)
+    wrong = np.flatnonzero((below >= above) | ~is_old(above - 1) | is_old(above))
+    if len(wrong):
+        raise depends(wrong[0], len(case))
     return above
 
 
@@ -627,8 +625,22 @@ def call_again(answer, case, points, tokens, rng):
     order = rng.permutation(len(case))
     sizes = [2**i for i in range(16) for _ in range(max(1, ALONE >> i))]
     for rows in filter(len, np.split(order, np.cumsum(sizes))):  # without empty batches
-        if (answer(case[rows], points[rows]) != tokens[rows]).any():
-            raise Refused(DEPENDS)
+        again = answer(case[rows], points[rows])
+        different = np.flatnonzero((again != tokens[rows]).any(axis=1))
+        if len(different):
+            row = different[0]
+            raise depends(row, len(rows), f"as {place_in_call(rows[row], len(case))}")
+
+
+def place_in_call(row, n):
+    """Return a row's place in words; n rows are called in parts of CHUNK rows."""
+    start = row - row % CHUNK
+    return f"row {row - start} of a call with B = {min(CHUNK, n - start):,}"
+
+
+def depends(row, n, earlier="in an earlier call"):
+    """Return what to raise if one of n rows gets other tokens than earlier."""
+    return Refused(f"{DEPENDS}; {place_in_call(row, n)} got other tokens than {earlier}")
 
 
 # ---- the verdict
@@ -753,10 +765,11 @@ def report_on(cases, differ, method, written, is_enumerated):
     toy = int(distances.argmax())
     distance = float(distances[toy])
     n_tokens = (written.tokens >= 0).sum(axis=1)
-    per_round = float(n_tokens @ written.weight / cases.n_toys)
+    per_round = np.bincount(cases.toy[written.case], n_tokens * written.weight)  # [n_toys]
+    mean_tokens = float(per_round.mean())
     padding = "" if cases.padding else "no padding, "
     summary = (f"total variation {distance:.2g} from the target's distribution, "
-               f"{per_round:.4g} tokens per round (K = {cases.K}, V = {cases.V}, "
+               f"{mean_tokens:.4g} tokens per round (K = {cases.K}, V = {cases.V}, "
                f"{padding}{method})")
 
     difference = first_different_length(cases, came, should, differ)
@@ -767,7 +780,7 @@ def report_on(cases, differ, method, written, is_enumerated):
         text = f"{verdict}: {summary}"
         if written.uniforms is None:
             text += f"\n{ROUNDS_ALONE}"
-        return Report(exact, distance, text, None, None, per_round)
+        return Report(exact, distance, text, None, None, mean_tokens)
 
     m, is_wrong = difference
     # starts of m tokens may agree on the toy with the largest distance
@@ -777,15 +790,17 @@ def report_on(cases, differ, method, written, is_enumerated):
     rule = None
     # a sample's figures are not exact enough to name a rule
     if is_enumerated and cases.has_known_figures:
+        n = len(TOYS[cases.V])  # KNOWN has no figures of toys that start at a later row
+        ours = *distances[:n], per_round[:n].mean()
         for name, figures in KNOWN.items():
-            if np.allclose(figures, (*distances, per_round), rtol=0, atol=TOLERANCE):
+            if np.allclose(figures, ours, rtol=0, atol=TOLERANCE):
                 rule = name
                 lines.append(f"the same figures as: {rule}")
     _, rounding_of_float32 = DTYPES["float32"]
     if is_enumerated and cases.dtype == "float64" and distance < rounding_of_float32:
         lines.append('within float32 rounding: for a verifier in float32 say dtype="float32"')
     text = "\n".join([f"NOT exact: {summary}", *lines, f"({ORIGIN})"])
-    return Report(False, distance, text, first_wrong_token, rule, per_round)
+    return Report(False, distance, text, first_wrong_token, rule, mean_tokens)
 
 
 def not_checked(refused, cases):
@@ -807,7 +822,7 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     arguments = K, V, dtype, asarray, padding, rows
     report = report_of_boxes(verify, Cases(*arguments))
     if report is None:  # too many boxes: it does more than compare uniforms with thresholds
-        return check_by_sampling(verify, 100_000, *arguments, pass_uniforms=True)
+        return check_by_sampling(verify, 200_000, *arguments, pass_uniforms=True)
     return report
 
 
@@ -897,7 +912,7 @@ def draw_cases(cases, n_each, rng):
     return np.concatenate(drawn)
 
 
-def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.asarray,
+def check_by_sampling(verify, n=200_000, K=3, V=3, dtype="float64", asarray=np.asarray,
                       padding=False, rows=None, false_alarm=1e-9, seed=0, pass_uniforms=False):
     """Return the Report on verify(guesses, p_draft, p_target), which draws its own numbers.
 
@@ -927,7 +942,8 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
         return is_different.reshape(cases.n_toys, -1).any(axis=1)
 
     case = draw_cases(cases, n_each, rng)
-    uniforms = rng.integers(2**24, size=(len(case), K + 1)) / 2.0**24  # exact in float32
+    bits, _ = DTYPES[dtype]
+    uniforms = rng.integers(2**bits, size=(len(case), K + 1)) / 2.0**bits
 
     called = verify if pass_uniforms else lambda *arrays: verify(*arrays[:3])
     try:
@@ -1173,8 +1189,8 @@ def parser_of_words():
     description = " ".join(__doc__.split("\n\n")[:2])  # the first two lines of the file's text
     parser = OneLineParser(
         PROGRAM, description=description, allow_abbrev=False,
-        epilog="Exit status: 0 exact (with --sampling: no fault found), 1 not exact, "
-               "2 not known or not checked.")
+        epilog="Exit status: 0 exact (with --sampling: no fault seen), 1 not exact, "
+               "2 not known, not checked, or no fault seen without --sampling.")
     parser.add_argument("file", nargs="?", metavar="FILE.py",
                         help="a Python file with a function verify; a function asarray in it "
                         "converts NumPy's arrays to the arguments")

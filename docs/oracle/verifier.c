@@ -27,8 +27,9 @@ int main(int n_words, char **words) {
         for (int i = 0; i < (K + 1) * V; i++) p_target[i / V][i % V] = number();
         for (int t = 0; t <= K; t++) uniform[t] = number();
 
-        int n = 0; /* accepted guesses */
-        while (n < K && uniform[n] * p_draft[n][guess[n]] < p_target[n][guess[n]]) n++;
+        int n = 0; /* accepted guesses; a missing guess is -1 */
+        while (n < K && guess[n] >= 0 &&
+               uniform[n] * p_draft[n][guess[n]] < p_target[n][guess[n]]) n++;
 
         double weight[MOST], sum = 0; /* of the residual: the part of p_target above p_draft */
         for (int v = 0; v < V; v++) {

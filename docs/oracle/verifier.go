@@ -31,8 +31,9 @@ func main() {
 		pTarget := read((K + 1) * V)
 		uniforms := read(K + 1)
 
-		n := 0 // accepted guesses
-		for n < K && uniforms[n]*pDraft[n*V+int(guesses[n])] < pTarget[n*V+int(guesses[n])] {
+		n := 0 // accepted guesses; a missing guess is -1
+		for n < K && guesses[n] >= 0 &&
+			uniforms[n]*pDraft[n*V+int(guesses[n])] < pTarget[n*V+int(guesses[n])] {
 			n++
 		}
 

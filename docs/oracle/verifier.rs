@@ -20,7 +20,8 @@ fn main() {
 
         let place = |t: usize| t * v + guesses[t] as usize;
         let is_accepted = |t: &usize| uniforms[*t] * p_draft[place(*t)] < p_target[place(*t)];
-        let n = (0..k).take_while(is_accepted).count();
+        let is_guess = |t: &usize| guesses[*t] >= 0.0; // a missing guess is -1
+        let n = (0..k).take_while(is_guess).take_while(is_accepted).count();
 
         // of the residual: the part of p_target above p_draft
         let mut weights = vec![];
