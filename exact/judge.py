@@ -2,24 +2,25 @@
 
     python -m exact.judge FILE.py
     python -m exact.judge FILE.py --temperature 0    for greedy decoding
+    python -m exact.judge FILE.py --K 5              with 5 guesses per round
     python -m exact.judge FILE.py --rows             and its tokens per round on recorded rows
 
 FILE.py defines a verify, a guess, a step or a DECODER, as exact/rule_file.py says. The test of
 a DECODER is judged. A step is compared with the target under the file's `setting` and `STOP`.
 
-Every outcome is enumerated on the printed toys, with K = 1, 2 and 3. A `verify` should depend
-on its arguments alone, so single rounds are enumerated. A `step` may remember earlier rounds,
-so whole texts of four new tokens are enumerated. On toy D, whose rows depend on the whole text
-as a real model's do, a `verify` writes whole texts of three. The exit status is 0 if every text
-has the target's probability, 1 if one does not, and 2 if there is no answer. For a verifier
-over arrays use exact/oracle.py.
+Every outcome is enumerated on the printed toys. A `verify` should depend on its arguments
+alone, so single rounds are enumerated, with K = 1 to 4. A `step` may remember earlier rounds,
+so whole texts of three or four new tokens are enumerated, with K = 1 to 3. On toy D, whose rows
+depend on the whole text as a real model's do, a `verify` writes whole texts too. The exit
+status is 0 if every text has the target's probability, 1 if one does not, and 2 if there is no
+answer. For a verifier over arrays use exact/oracle.py.
 """
 
 import inspect
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ from exact.rules.verifiers import best_of
 from exact.toys import N_NEW, Found, Setting, X, mapped
 from lib.terminal import Parser, command
 from speculative import Model, Step, Test, make_step
-from variants.registry import Decoder, number
+from variants.registry import Decoder, number, whole
 
 SECONDS = 60.0  # time limit of an answer
 ROUNDING = 1e-12  # the largest distance of an exact verifier in float64; errors are near 1e-16
@@ -87,8 +88,9 @@ EXTREME = {f"extreme {i}": in_floats(toys.rows_of_numbers, pair, toys.by_later_t
 # rounds have few outcomes, so a guess and a test are given many rows
 BY_ROUNDS = {**MARKOV, "equal": EQUAL, **EXTREME}
 FOR_VERIFY = {**BY_ROUNDS, "D": D}
-# whole texts have many outcomes, so a step is given rows with zeros, where they are fewer
-FOR_STEP = {"C": MARKOV["C"], "equal": EQUAL, "D": D}
+FOR_STEP = FOR_VERIFY
+# toys with zeros, where whole texts of a step have few outcomes
+FEW_OUTCOMES = ("C", "equal", "extreme 4", "D")
 ABOUT = {  # {toy: what is printed before the first answer}
     "equal": "Toy equal: draft and target are C's target.",
     "D": "Toy D: rows depend on the whole text. Row 0 follows no token. If row n follows a\n"
@@ -115,6 +117,7 @@ class Judged(NamedTuple):
     note: str = ""  # on what is judged
     tolerance: float = ROUNDING  # the largest distance of an exact rule
     is_greedy: bool = False  # judged at temperature 0
+    K: int | None = None  # the only number of guesses per round; None: several
 
     def at_temperature_0(self) -> "Judged":
         """Return the rule with one-hot rows of the target; the draft still guesses anything."""
@@ -124,10 +127,11 @@ class Judged(NamedTuple):
 
     def texts(self, toy: Toy, K: int, n_new: int = N_NEW) -> dict:
         """Return {text: probability} of whole texts."""
-        return law(partial(self.whole_text, self.step_of(*toy, K), n_new))
+        return law(partial(self.whole_text, toy, K, n_new))
 
-    def whole_text(self, step: Step, n_new: int, rng: Any) -> list[int]:
-        """Run the step until the text has enough tokens, or a stop token."""
+    def whole_text(self, toy: Toy, K: int, n_new: int, rng: Any) -> list[int]:
+        """Run a new step until the text has enough tokens, or a stop token."""
+        step = self.step_of(*toy, K)
         text = [*X]
         end = len(text) + n_new
         while len(text) < end:
@@ -145,6 +149,27 @@ class Judged(NamedTuple):
             target = toys.under(self.setting, target, len(X))
         return text_law(X, target, n_new, self.stop)
 
+    def guesses_per_round(self, name: str) -> Sequence[int]:
+        """Return each K with which the rule is judged on a toy."""
+        if self.K:
+            return [self.K]
+        if self.by_rounds:
+            return range(1, 4 if name in ("A", "B", "D") else 5)
+        return range(1, 4 if name in FEW_OUTCOMES else 3)
+
+    def with_guesses(self, K: int) -> "Judged":
+        """Return the rule with this K alone, on the toys that take the least time."""
+        most = {name: max(self.guesses_per_round(name)) for name in self.toys}
+        enough = min(K, max(most.values()))
+        few = {name: toy for name, toy in self.toys.items() if most[name] >= enough}
+        return self._replace(toys=few, K=K)
+
+    def n_new(self, name: str, K: int) -> int:
+        """Return the number of new tokens of whole texts on a toy."""
+        # three tokens have several rounds, so they show what a test keeps from earlier rounds
+        is_short = self.by_rounds or (K > 1 and name not in FEW_OUTCOMES)
+        return max(N_NEW - 1 if is_short else N_NEW, K + 1)
+
     def found(self, name: str, K: int) -> Found:
         """Return both distributions on a toy."""
         toy = self.toys[name]
@@ -155,8 +180,7 @@ class Judged(NamedTuple):
 
             texts = toys.texts_by_rounds(round_after, K)
             return Found(name, K, texts, self.wanted(toy, K + 1))
-        # texts of three tokens have several rounds, so they show what a test keeps from them
-        n_new = N_NEW - 1 if self.by_rounds else N_NEW
+        n_new = self.n_new(name, K)
         return Found(name, K, self.texts(toy, K, n_new), self.wanted(toy, n_new))
 
     def is_right(self, found: Found) -> bool:
@@ -311,7 +335,8 @@ def first_wrong(judged: Judged) -> Found | None:
     """Judge toy after toy, and print a line on each right one; return the first wrong texts."""
     for name in judged.toys:
         largest = 0.0
-        for K in (1, 2, 3):
+        *few, last = judged.guesses_per_round(name)
+        for K in (*few, last):
             found = judged.found(name, K)
             if not judged.is_right(found):
                 # hidden randomness writes different texts when they are enumerated again
@@ -321,7 +346,8 @@ def first_wrong(judged: Judged) -> Found | None:
                 return found
             largest = max(largest, found.distance)
         size = "exact" if largest <= ROUNDING else f"total variation {largest:.0e}"
-        print(f"toy {name}: {size} for K = 1, 2 and 3, {len(found.texts)} texts", flush=True)
+        K_words = f"{', '.join(map(str, few))} and {last}" if few else last
+        print(f"toy {name}: {size} for K = {K_words}, {len(found.texts)} texts", flush=True)
     return None
 
 
@@ -345,11 +371,11 @@ def print_verdict(judged: Judged) -> None:
         whose += " under the file's setting"
     if judged.tolerance != ROUNDING:
         whose += f" to within {judged.tolerance:g} (--tolerance)"
-    print(f"The distribution is {whose} for K = 1, 2 and 3 on these toys.\n{NOT_ENUMERATED}")
+    print(f"The distribution is {whose} in all of these cases.\n{NOT_ENUMERATED}")
 
 
 def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float = 1,
-                    with_rows: bool = False) -> int:
+                    with_rows: bool = False, K: int | None = None) -> int:
     """Judge a file and print; return the exit status, 0 if all distributions are right."""
     judged = judged_file(path)._replace(tolerance=tolerance)
     if with_rows and not judged.verify:
@@ -359,6 +385,8 @@ def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float 
         print(f"{judged.note}\n")
     if temperature == 0:
         judged = judged.at_temperature_0()
+    if K:
+        judged = judged.with_guesses(K)
     print_toys(judged)
     wrong = first_wrong(judged)
     if wrong:
@@ -404,6 +432,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--temperature", type=float, choices=[0, 1], default=1,
                         help="0: the target's rows are one-hot, as in greedy decoding "
                              "(default: 1)")
+    parser.add_argument("--K", type=whole, help="guesses per round (default: 1, 2, ..)")
     parser.add_argument("--tolerance", type=partial(positive, limit=1), default=ROUNDING,
                         help="call a rule exact up to this total variation (default: "
                              f"%(default)g; float32 needs {FLOAT32:g})")
