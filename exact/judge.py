@@ -5,8 +5,9 @@
     python -m exact.judge FILE.py --K 5              with 5 guesses per round
     python -m exact.judge FILE.py --rows             and its tokens per round on recorded rows
 
-FILE.py defines a verify, a guess, a step or a DECODER, as exact/rule_file.py says. The test of
-a DECODER is judged. A step is compared with the target under the file's `setting` and `STOP`.
+FILE.py defines a verify, a guess, a step or a DECODER, as exact/rule_file.py says. A step is
+compared with the target under the file's `setting` and `STOP`. Of a DECODER the step is judged
+that its `build` returns for each text, or its test alone if `build` needs more than two models.
 
 Every outcome is enumerated on the printed toys. A `verify` should depend on its arguments
 alone, so single rounds are enumerated, with K = 1 to 4. A `step` may remember earlier rounds,
@@ -44,8 +45,9 @@ from exact.rules.register import Rule, enumerated_rule
 from exact.rules.verifiers import best_of
 from exact.toys import N_NEW, Found, Setting, X, mapped
 from lib.terminal import Parser, command
+from sampling import with_sampling
 from speculative import Model, Step, Test, make_step
-from variants.registry import Decoder, number, whole
+from variants.registry import Decoder, Models, build, number, whole
 
 SECONDS = 60.0  # time limit of an answer
 ROUNDING = 1e-12  # the largest distance of an exact verifier in float64; errors are near 1e-16
@@ -91,6 +93,7 @@ FOR_VERIFY = {**BY_ROUNDS, "D": D}
 FOR_STEP = FOR_VERIFY
 # toys with zeros, where whole texts of a step have few outcomes
 FEW_OUTCOMES = ("C", "equal", "extreme 4", "D")
+SAMPLING = dict(temperature=0.5, top_k=2)  # of the text that a DECODER is judged with last
 ABOUT = {  # {toy: what is printed before the first answer}
     "equal": "Toy equal: draft and target are C's target.",
     "D": "Toy D: rows depend on the whole text. Row 0 follows no token. If row n follows a\n"
@@ -105,6 +108,24 @@ CASES_OF_RULES = [("A", 1), ("B", 1), ("C", 1), ("A", 2), ("C", 2)]
 
 # ---- what the file defines
 
+class Logits:
+    """Return a toy's rows as logits, for the `build` of a DECODER."""
+
+    n_ctx = math.inf
+    n_vocab = toys.N_VOCAB
+
+    def __init__(self, model: Model):
+        self.model = model
+
+    def __call__(self, ids: Any, n_last: int = 1) -> np.ndarray:
+        rows = self.model(ids, n_last)
+        # a zero gets a finite logit, because models have no others; its exp() is 0 again
+        return np.log(rows, where=rows > 0, out=np.full(rows.shape, -1e4))
+
+    def fresh(self) -> "Logits":
+        return self
+
+
 class Judged(NamedTuple):
     """Hold a rule as a step, and what is needed to enumerate its texts."""
 
@@ -114,16 +135,26 @@ class Judged(NamedTuple):
     verify: Test | None = None  # a test of drawn guesses
     setting: Setting | None = None
     stop: tuple[int, ...] = ()
-    note: str = ""  # on what is judged
+    note: str = ""  # on what is not judged
     tolerance: float = ROUNDING  # the largest distance of an exact rule
     is_greedy: bool = False  # judged at temperature 0
+    decoder: Decoder | None = None  # its `build` makes the step
+    sampling: dict[str, Any] = {}  # the settings of its models
     K: int | None = None  # the only number of guesses per round; None: several
 
     def at_temperature_0(self) -> "Judged":
         """Return the rule with one-hot rows of the target; the draft still guesses anything."""
+        if self.decoder:
+            return self.under(dict(temperature=0))._replace(is_greedy=True)
         greedy = {name: (draft, mapped(target, best_of))
                   for name, (draft, target) in self.toys.items()}
         return self._replace(toys=greedy, is_greedy=True)
+
+    def under(self, sampling: dict[str, Any]) -> "Judged":
+        """Return the DECODER's rule, built with these settings."""
+        assert self.decoder
+        step_of = partial(step_of_decoder, self.decoder, sampling)
+        return self._replace(step_of=step_of, sampling=sampling)
 
     def texts(self, toy: Toy, K: int, n_new: int = N_NEW) -> dict:
         """Return {text: probability} of whole texts."""
@@ -145,6 +176,8 @@ class Judged(NamedTuple):
     def wanted(self, toy: Toy, n_new: int = N_NEW) -> dict:
         """Return the right {text: probability}: the target's under the setting."""
         _, target = toy
+        if self.sampling:
+            target = with_sampling(Logits(target), **self.sampling)
         if self.setting:
             target = toys.under(self.setting, target, len(X))
         return text_law(X, target, n_new, self.stop)
@@ -206,25 +239,43 @@ def judged_step(step: Callable, setting: Setting | None = None,
     return Judged(step_of, FOR_STEP, setting=setting, stop=stop)
 
 
+def step_of_decoder(entry: Decoder, sampling: dict[str, Any], draft: Model, target: Model,
+                    K: int) -> Step:
+    """Return the step that a DECODER's `build` makes; flags other than --K have defaults."""
+    models = Models(Logits(draft), Logits(target), sampling)
+    step = build(entry, models, {"K": K} if "K" in entry.flags else {})
+    return lambda x, n_left, rng: rule_file.checked_round(step(x, n_left, rng), n_left)
+
+
+def judged_decoder(entry: Decoder) -> Judged:
+    """Return the step of a DECODER, or its test if `build` needs more than draft and target."""
+    flags = entry.settings({})
+    if entry.needs(flags) <= {"draft"} and not entry.draft_maker(flags):
+        judged = Judged(partial(step_of_decoder, entry, {}), FOR_STEP, decoder=entry)
+        return judged.at_temperature_0() if entry.greedy else judged
+    judged = judged_verify(rule_file.checked_verify(test_of_decoder(entry)))
+    return judged._replace(note=f"Only the DECODER's test was judged, {entry.test.__name__}; "
+                                "how the decoder makes its guesses was not.")
+
+
 def judged_file(path: Path) -> Judged:
     """Run the file; return the rule that it defines."""
     rule = rule_file.rule_of(rule_file.names_in_file(path))
     if rule.step:
         setting = rule.setting and rule_file.checked_setting(rule.setting)
         judged = judged_step(rule_file.checked_step(rule.step), setting, rule.stop)
+    elif rule.decoder:
+        judged = judged_decoder(rule.decoder)
     else:
-        test = test_of_decoder(rule.decoder) if rule.decoder else rule.verify
         make_guesses = rule_file.checked_guess(rule.guess) if rule.guess else speculative.guess
-        test = rule_file.checked_verify(test or speculative.verify)
+        test = rule_file.checked_verify(rule.verify or speculative.verify)
         judged = judged_verify(test, make_guesses)
-    if rule.decoder:
-        name = rule.decoder.test.__name__
-        judged = judged._replace(note=f"The test of DECODER is judged, {name}; how the decoder "
-                                      "makes its guesses is not.")
     # random numbers that are not rng's are allowed in imports and in a first call, which may
     # compile something. Without forks this rng takes the first branch of every decision
     judged.step_of(*MARKOV["A"], 1)([*X], 2, Forking([]))
-    functions = (rule.step, rule.guess, rule.verify, rule.decoder and rule.decoder.test)
+    functions = [rule.step, rule.guess, rule.verify]
+    if rule.decoder:
+        functions += [rule.decoder.build, rule.decoder.guess, rule.decoder.test]
     for namespace in rule_file.namespaces(path, functions):
         forbid_in(namespace)
     return judged
@@ -309,7 +360,7 @@ def remarks(judged: Judged, wrong: Found, path: Path) -> Iterator[str]:
     """Yield what may help to see why the texts are wrong."""
     if wrong.distance <= FLOAT32:
         yield f"this is within float32 rounding: --tolerance {FLOAT32:g} accepts it"
-    if judged.is_greedy or judged.setting or judged.stop:
+    if judged.is_greedy or judged.setting or judged.stop or judged.sampling:
         return
     rule = rule_with_these_texts(judged)
     if rule:
@@ -372,6 +423,8 @@ def print_verdict(judged: Judged) -> None:
     if judged.tolerance != ROUNDING:
         whose += f" to within {judged.tolerance:g} (--tolerance)"
     print(f"The distribution is {whose} in all of these cases.\n{NOT_ENUMERATED}")
+    if judged.note:
+        print(judged.note)
 
 
 def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float = 1,
@@ -381,14 +434,16 @@ def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float 
     if with_rows and not judged.verify:
         raise AssertionError("--rows needs a function verify alone, because the recorded rows "
                              "come with guesses that were drawn from the draft")
-    if judged.note:
-        print(f"{judged.note}\n")
     if temperature == 0:
         judged = judged.at_temperature_0()
     if K:
         judged = judged.with_guesses(K)
     print_toys(judged)
     wrong = first_wrong(judged)
+    if judged.decoder and not (wrong or judged.is_greedy):
+        print(f"with {' and '.join(f'{name} {value}' for name, value in SAMPLING.items())}:")
+        judged = judged.under(SAMPLING)
+        wrong = first_wrong(judged)
     if wrong:
         print_fault(judged, wrong, path)
     else:

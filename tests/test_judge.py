@@ -164,13 +164,61 @@ def test_a_step_is_judged_where_both_are_functions(said):
     assert said(f"{STEP}\ndef verify(tree): pass")[0] == 0
 
 
-def test_of_a_decoders_file_the_test_of_its_entry_is_judged(said):
+OWN_DECODER = """
+from functools import partial
+from sampling import with_sampling
+from speculative import guess, make_step, verify
+from variants.registry import GUESSES, Decoder
+
+def best(x, k, rng, draft):
+    guesses = []
+    rows = []
+    for _ in range(k):
+        rows.append(draft(x + guesses, 1)[-1])
+        guesses.append(int(rows[-1].argmax()))
+    return guesses, rows
+
+def build(models, K: GUESSES = 4):
+    asked = [0]  # texts of this step: a step that is kept for a second text is refused
+    step = make_step({target}, K, partial({guess}, draft=models.draft_rows), models.test)
+    def once(x, n_left, rng):
+        asked[0] += len(x) == 1
+        assert asked[0] == 1, "need a new step for each text"
+        return step(x, n_left, rng)
+    return once
+
+DECODER = Decoder("mine", "", "", idea="", guess={guess}, test=verify, build=build)
+"""
+
+
+@pytest.mark.parametrize("target, guess, status, words", [
+    ("models.target_rows", "guess", 0, "with temperature 0.5 and top_k 2:\ntoy D: exact for K = 1"),
+    # argmax guesses with rows that they were not drawn from
+    ("models.target_rows", "best", 1, "toy D, K = 1: total variation"),
+    # the sampling settings are forgotten
+    ("with_sampling(models.target)", "guess", 1, "top_k 2:\ntoy D, K = 1: total variation")])
+def test_a_decoder_is_judged_by_the_steps_that_it_builds_for_each_text(said, target, guess, status,
+                                                                       words):
+    found, out = said(OWN_DECODER.format(target=target, guess=guess))
+    assert found == status and words in out
+
+
+def test_a_decoder_is_built_for_temperature_0(said):
+    right = OWN_DECODER.format(target="models.target_rows", guess="guess")
+    assert said(right, temperature=0)[0] == 0
+    forgotten = OWN_DECODER.format(target="with_sampling(models.target)", guess="guess")
+    assert said(forgotten, temperature=0)[0] == 1
+    # a greedy decoder is never judged at other temperatures
+    status, out = said(right + "DECODER = DECODER._replace(greedy=True)")
+    assert status == 0 and "The distribution is the target's at temperature 0 in all" in out
+
+
+def test_of_a_decoder_with_heads_the_test_alone_is_judged_and_the_last_line_says_so(said):
     """Its other names are not: a decoder may import a verify that it does not test with."""
-    entry = "from variants.block import DECODER"
+    entry = "from variants.eagle import DECODER"
     status, out = said(f"{entry}\n{VERIFY}return [0]\ndef step(*args): return [0]")
-    first, *_ = out.splitlines()
-    assert status == 0 and first == ("The test of DECODER is judged, block_verify; how the decoder "
-                                     "makes its guesses is not.")
+    assert status == 0 and out.endswith("\nOnly the DECODER's test was judged, verify; how the "
+                                        "decoder makes its guesses was not.\n")
     assert said(f"{entry}\n{VERIFY}return [0]\nDECODER = DECODER._replace(test=verify)")[0] == 1
 
 
@@ -543,7 +591,8 @@ def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status):
     ("def verify(g, q, p, uniforms): pass", "for a verify over arrays: python -m exact.oracle"),
     ("DECODER = 3", "need a DECODER with a test"),
     ("from variants.tree import DECODER", "verify_tree, tests a tree of guesses: write a step"),
-    ("from variants.lenient import DECODER", "lenient_verify, needs lenience: write a function"),
+    ("from variants.lenient import *\nDECODER = DECODER._replace(needs=lambda settings: {'costs'})",
+     "lenient_verify, needs lenience: write a function"),
     (VERIFY + "\n    return [g[0]]", r"index out of range \(called without guesses, as in the"),
     (VERIFY + "return [1] if rng.random() * 2 < 1 else [2]", "can only be compared, u < bound"),
     (VERIFY + "return [*g, 0, 0]", r"need a list of 1 to 2 tokens of 0 .. 2, got \[\d, 0, 0\]"),
