@@ -19,8 +19,11 @@ answer. For a verifier over arrays use exact/oracle.py.
 
 import inspect
 import math
+import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -51,6 +54,7 @@ from variants.registry import Decoder, Models, build, number, whole
 
 SECONDS = 60.0  # time limit of an answer
 ROUNDING = 1e-12  # the largest distance of an exact verifier in float64; errors are near 1e-16
+DIGITS = 1e-4  # a difference of probabilities that their four printed digits show
 FLOAT32 = 1e-6  # the largest distance of an exact verifier in float32
 NOT_ENUMERATED = """\
 This does not cover more guesses, vocabularies of more than 3 tokens, texts of more than 4 new
@@ -90,9 +94,9 @@ EXTREME = {f"extreme {i}": in_floats(toys.rows_of_numbers, pair, toys.by_later_t
 # rounds have few outcomes, so a guess and a test are given many rows
 BY_ROUNDS = {**MARKOV, "equal": EQUAL, **EXTREME}
 FOR_VERIFY = {**BY_ROUNDS, "D": D}
-FOR_STEP = FOR_VERIFY
-# toys with zeros, where whole texts of a step have few outcomes
+# whole texts of a step have few outcomes on these toys with zeros, so they are the first
 FEW_OUTCOMES = ("C", "equal", "extreme 4", "D")
+FOR_STEP = {name: FOR_VERIFY[name] for name in (*FEW_OUTCOMES, *FOR_VERIFY)}
 SAMPLING = dict(temperature=0.5, top_k=2)  # of the text that a DECODER is judged with last
 ABOUT = {  # {toy: what is printed before the first answer}
     "equal": "Toy equal: draft and target are C's target.",
@@ -302,17 +306,16 @@ def test_of_decoder(entry: Decoder) -> Callable:
 def starts_at_first_fault(judged: Judged, found: Found) -> tuple[dict, dict]:
     """Return {tokens: probability} of the rule and of the target, up to the first wrong token.
 
-    This is the first position at which the distribution of the texts so far differs from the
-    target's by more than the tolerance. It exists, because whole texts differ by more.
+    This is the first position at which the printed digits of a text so far are too large, or
+    else the first position at which the total variation exceeds the tolerance.
     """
-    n = len(X) + 1
-    while True:
-        # of texts that a stop token ended earlier, the whole text is compared
-        got = prefix_law(found.texts, n)
-        wanted = prefix_law(found.wanted, n)
-        if not total_variation(got, wanted) <= judged.tolerance:
-            return got, wanted
-        n += 1
+    ends = range(len(X) + 1, max(map(len, found.wanted)) + 1)
+    # of texts that a stop token ended earlier, the whole text is compared
+    starts = [(prefix_law(found.texts, n), prefix_law(found.wanted, n)) for n in ends]
+    visible = [(got, wanted) for got, wanted in starts
+               if any(got[text] - wanted[text] > DIGITS for text in got)]
+    wrong = [pair for pair in starts if not total_variation(*pair) <= judged.tolerance]
+    return (visible or wrong)[0]
 
 
 def difference_lines(judged: Judged, found: Found) -> Iterator[str]:
@@ -402,9 +405,19 @@ def first_wrong(judged: Judged) -> Found | None:
     return None
 
 
-def print_fault(judged: Judged, wrong: Found, path: Path) -> None:
+def end_with_status_1() -> None:
+    """End PROGRAM, because a printed fault is an answer even if the time is over."""
+    print("  the time was over before all was printed: --seconds must be larger", flush=True)
+    os._exit(101)
+
+
+def print_fault(judged: Judged, wrong: Found, path: Path, end_by: float) -> None:
     """Print where the texts are wrong, and what may help to see why."""
     print(*difference_lines(judged, wrong), sep="\n", flush=True)
+    if end_by < math.inf:
+        timer = threading.Timer(end_by - time.time(), end_with_status_1)
+        timer.daemon = True
+        timer.start()
     try:
         for remark in remarks(judged, wrong, path):
             print(f"  {remark}")
@@ -428,7 +441,8 @@ def print_verdict(judged: Judged) -> None:
 
 
 def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float = 1,
-                    with_rows: bool = False, K: int | None = None) -> int:
+                    with_rows: bool = False, K: int | None = None,
+                    end_by: float = math.inf) -> int:
     """Judge a file and print; return the exit status, 0 if all distributions are right."""
     judged = judged_file(path)._replace(tolerance=tolerance)
     if with_rows and not judged.verify:
@@ -445,7 +459,7 @@ def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float 
         judged = judged.under(SAMPLING)
         wrong = first_wrong(judged)
     if wrong:
-        print_fault(judged, wrong, path)
+        print_fault(judged, wrong, path, end_by)
     else:
         print_verdict(judged)
     if with_rows:
@@ -498,6 +512,7 @@ def main(argv: list[str] | None = None) -> int:
     flags = vars(parser.parse_args(argv))
     file = flags["file"]
     seconds = flags.pop("seconds")
+    flags["end_by"] = time.time() + 0.9 * seconds  # in time for a last line
     # -B: the process leaves no files of compiled code
     program = [sys.executable, "-B", "-c", PROGRAM.format(flags)]
     try:

@@ -149,6 +149,16 @@ def test_the_first_wrong_token_is_shown_and_not_an_earlier_rounding(said):
     assert all(re.match(r"  \[\d, \d\] ", line) for line in alternatives)
 
 
+def test_the_first_difference_that_the_printed_digits_show_is_shown(said):
+    """The first token is wrong by 1e-9, and the second one visibly."""
+    factor = "(1 - 1e-9 if t == 0 else .5) ** (len(guesses) > 1)"
+    text = RIGHT.replace(RATIO, f"{RATIO} * {factor}")
+    status, out = said(text)
+    where, _, *alternatives = out.splitlines()[-5:]
+    assert status == 1 and where.startswith("toy A, K = 2: total variation 0.")
+    assert all(re.match(r"  \[\d, \d\] ", line) for line in alternatives)
+
+
 def test_the_token_with_the_largest_excess_is_shown(said):
     """The target has .2 .6 .2: token 1 exceeds it by .1, and token 0 by the larger factor."""
     row = "[0.28, 0.7, 0.02]"
@@ -690,6 +700,18 @@ def test_the_command_names_its_file_and_returns_the_judgement(tmp_path, capfd):
     assert judge.main([str(path), "--seconds", "0.2"]) == 2
     assert capfd.readouterr().out.endswith(
         "still running after 0.2 s: an endless loop, or --seconds must be larger\n")
+
+
+def test_a_printed_fault_is_the_answer_although_its_remarks_take_too_long(tmp_path, capfd):
+    """Texts of four tokens are wrong; remarks are sought among texts of three, without end."""
+    path = written(tmp_path, """
+def step(x, n_left, *others):
+    while len(x) + n_left == 4: pass
+    return [0]
+""")
+    assert judge.main([str(path), "--seconds", "6"]) == 1
+    out = capfd.readouterr().out
+    assert "<- too high by" in out and out.endswith("--seconds must be larger\n")
 
 
 @pytest.mark.parametrize("name", ["", "answer.txt", "missing.py"])
