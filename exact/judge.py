@@ -57,8 +57,9 @@ ROUNDING = 1e-12  # the largest distance of an exact verifier in float64; errors
 DIGITS = 1e-4  # a difference of probabilities that their four printed digits show
 FLOAT32 = 1e-6  # the largest distance of an exact verifier in float32
 NOT_ENUMERATED = """\
-This does not cover more guesses, vocabularies of more than 3 tokens, texts of more than 4 new
-tokens, faults that begin after thousands of calls, or real models and their caches.
+This does not cover more guesses (--K), probabilities that the toys do not have (between 0 and
+0.0003, for example), vocabularies of more than 3 tokens, longer texts, faults that begin after
+thousands of calls, or real models and their caches.
 See docs/exactness.md#what-is-enumerated-and-what-is-not"""
 # PROGRAM runs the judged file in a process that the command can stop. It ignores Ctrl-C,
 # because the command waits for PROGRAM, reports Ctrl-C and ends PROGRAM. It adds 100 to the
@@ -440,12 +441,28 @@ def print_verdict(judged: Judged) -> None:
         print(judged.note)
 
 
+def print_rows(name: str, verify: Test, is_wrong: bool) -> int:
+    """Print a verify's tokens on the recorded rounds; return the exit status."""
+    figures = recorded.figures_of(name, verify)
+    for paragraph in recorded.paragraphs(figures):
+        print(f"\n{paragraph}", flush=True)
+    if is_wrong:
+        print(f"{name} is not exact: the bound does not hold for it.")
+    elif recorded.is_above_bound(figures, name):
+        print(f"{name} is not exact: its mean is more than 6 standard errors above the bound.")
+        return 1
+    return int(is_wrong)
+
+
 def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float = 1,
                     with_rows: bool = False, K: int | None = None,
                     end_by: float = math.inf) -> int:
     """Judge a file and print; return the exit status, 0 if all distributions are right."""
     judged = judged_file(path)._replace(tolerance=tolerance)
-    if with_rows and not judged.verify:
+    verify = judged.verify
+    if with_rows and judged.decoder:
+        verify = rule_file.checked_verify(test_of_decoder(judged.decoder))
+    if with_rows and not verify:
         raise AssertionError("--rows needs a function verify alone, because the recorded rows "
                              "come with guesses that were drawn from the draft")
     if temperature == 0:
@@ -462,11 +479,8 @@ def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float 
         print_fault(judged, wrong, path, end_by)
     else:
         print_verdict(judged)
-    if with_rows:
-        for paragraph in recorded.paragraphs(path.name, judged.verify):
-            print(f"\n{paragraph}", flush=True)
-        if wrong:
-            print(f"{path.name} is not exact: the bound does not hold for it.")
+    if with_rows and verify:
+        return print_rows(path.name, verify, bool(wrong))
     return 1 if wrong else 0
 
 
