@@ -219,7 +219,8 @@ def all_figures(args):
 def paragraphs(figures, args):
     """Yield the sentences and tables of a file."""
     if "recorded" in figures:
-        yield from recorded.paragraphs(path=figures["recorded"])
+        path = figures["recorded"]
+        yield from recorded.paragraphs(recorded.figures_of(path=path), path)
         return
     for temperature, part in figures["temperatures"].items():
         yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} "

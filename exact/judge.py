@@ -2,24 +2,29 @@
 
     python -m exact.judge FILE.py
     python -m exact.judge FILE.py --temperature 0    for greedy decoding
+    python -m exact.judge FILE.py --K 5              with 5 guesses per round
     python -m exact.judge FILE.py --rows             and its tokens per round on recorded rows
 
-FILE.py defines a verify, a guess, a step or a DECODER, as exact/rule_file.py says. The test of
-a DECODER is judged. A step is compared with the target under the file's `setting` and `STOP`.
+FILE.py defines a verify, a guess, a step or a DECODER, as exact/rule_file.py says. A step is
+compared with the target under the file's `setting` and `STOP`. Of a DECODER the step is judged
+that its `build` returns for each text, or its test alone if `build` needs more than two models.
 
-Every outcome is enumerated on the printed toys, with K = 1, 2 and 3. A `verify` should depend
-on its arguments alone, so single rounds are enumerated. A `step` may remember earlier rounds,
-so whole texts of four new tokens are enumerated. On toy D, whose rows depend on the whole text
-as a real model's do, a `verify` writes whole texts of three. The exit status is 0 if every text
-has the target's probability, 1 if one does not, and 2 if there is no answer. For a verifier
-over arrays use exact/oracle.py.
+Every outcome is enumerated on the printed toys. A `verify` should depend on its arguments
+alone, so single rounds are enumerated, with K = 1 to 4. A `step` may remember earlier rounds,
+so whole texts of three or four new tokens are enumerated, with K = 1 to 3. On toy D, whose rows
+depend on the whole text as a real model's do, a `verify` writes whole texts too. The exit
+status is 0 if every text has the target's probability, 1 if one does not, and 2 if there is no
+answer. For a verifier over arrays use exact/oracle.py.
 """
 
 import inspect
 import math
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,15 +48,18 @@ from exact.rules.register import Rule, enumerated_rule
 from exact.rules.verifiers import best_of
 from exact.toys import N_NEW, Found, Setting, X, mapped
 from lib.terminal import Parser, command
+from sampling import with_sampling
 from speculative import Model, Step, Test, make_step
-from variants.registry import Decoder, number
+from variants.registry import Decoder, Models, build, number, whole
 
 SECONDS = 60.0  # time limit of an answer
 ROUNDING = 1e-12  # the largest distance of an exact verifier in float64; errors are near 1e-16
+DIGITS = 1e-4  # a difference of probabilities that their four printed digits show
 FLOAT32 = 1e-6  # the largest distance of an exact verifier in float32
 NOT_ENUMERATED = """\
-This does not cover more guesses, vocabularies of more than 3 tokens, texts of more than 4 new
-tokens, faults that begin after thousands of calls, or real models and their caches.
+This does not cover more guesses (--K), probabilities that the toys do not have (between 0 and
+0.0003, for example), vocabularies of more than 3 tokens, longer texts, faults that begin after
+thousands of calls, or real models and their caches.
 See docs/exactness.md#what-is-enumerated-and-what-is-not"""
 # PROGRAM runs the judged file in a process that the command can stop. It ignores Ctrl-C,
 # because the command waits for PROGRAM, reports Ctrl-C and ends PROGRAM. It adds 100 to the
@@ -87,8 +95,10 @@ EXTREME = {f"extreme {i}": in_floats(toys.rows_of_numbers, pair, toys.by_later_t
 # rounds have few outcomes, so a guess and a test are given many rows
 BY_ROUNDS = {**MARKOV, "equal": EQUAL, **EXTREME}
 FOR_VERIFY = {**BY_ROUNDS, "D": D}
-# whole texts have many outcomes, so a step is given rows with zeros, where they are fewer
-FOR_STEP = {"C": MARKOV["C"], "equal": EQUAL, "D": D}
+# whole texts of a step have few outcomes on these toys with zeros, so they are the first
+FEW_OUTCOMES = ("C", "equal", "extreme 4", "D")
+FOR_STEP = {name: FOR_VERIFY[name] for name in (*FEW_OUTCOMES, *FOR_VERIFY)}
+SAMPLING = dict(temperature=0.5, top_k=2)  # of the text that a DECODER is judged with last
 ABOUT = {  # {toy: what is printed before the first answer}
     "equal": "Toy equal: draft and target are C's target.",
     "D": "Toy D: rows depend on the whole text. Row 0 follows no token. If row n follows a\n"
@@ -103,6 +113,24 @@ CASES_OF_RULES = [("A", 1), ("B", 1), ("C", 1), ("A", 2), ("C", 2)]
 
 # ---- what the file defines
 
+class Logits:
+    """Return a toy's rows as logits, for the `build` of a DECODER."""
+
+    n_ctx = math.inf
+    n_vocab = toys.N_VOCAB
+
+    def __init__(self, model: Model):
+        self.model = model
+
+    def __call__(self, ids: Any, n_last: int = 1) -> np.ndarray:
+        rows = self.model(ids, n_last)
+        # a zero gets a finite logit, because models have no others; its exp() is 0 again
+        return np.log(rows, where=rows > 0, out=np.full(rows.shape, -1e4))
+
+    def fresh(self) -> "Logits":
+        return self
+
+
 class Judged(NamedTuple):
     """Hold a rule as a step, and what is needed to enumerate its texts."""
 
@@ -112,22 +140,34 @@ class Judged(NamedTuple):
     verify: Test | None = None  # a test of drawn guesses
     setting: Setting | None = None
     stop: tuple[int, ...] = ()
-    note: str = ""  # on what is judged
+    note: str = ""  # on what is not judged
     tolerance: float = ROUNDING  # the largest distance of an exact rule
     is_greedy: bool = False  # judged at temperature 0
+    decoder: Decoder | None = None  # its `build` makes the step
+    sampling: dict[str, Any] = {}  # the settings of its models
+    K: int | None = None  # the only number of guesses per round; None: several
 
     def at_temperature_0(self) -> "Judged":
         """Return the rule with one-hot rows of the target; the draft still guesses anything."""
+        if self.decoder:
+            return self.under(dict(temperature=0))._replace(is_greedy=True)
         greedy = {name: (draft, mapped(target, best_of))
                   for name, (draft, target) in self.toys.items()}
         return self._replace(toys=greedy, is_greedy=True)
 
+    def under(self, sampling: dict[str, Any]) -> "Judged":
+        """Return the DECODER's rule, built with these settings."""
+        assert self.decoder
+        step_of = partial(step_of_decoder, self.decoder, sampling)
+        return self._replace(step_of=step_of, sampling=sampling)
+
     def texts(self, toy: Toy, K: int, n_new: int = N_NEW) -> dict:
         """Return {text: probability} of whole texts."""
-        return law(partial(self.whole_text, self.step_of(*toy, K), n_new))
+        return law(partial(self.whole_text, toy, K, n_new))
 
-    def whole_text(self, step: Step, n_new: int, rng: Any) -> list[int]:
-        """Run the step until the text has enough tokens, or a stop token."""
+    def whole_text(self, toy: Toy, K: int, n_new: int, rng: Any) -> list[int]:
+        """Run a new step until the text has enough tokens, or a stop token."""
+        step = self.step_of(*toy, K)
         text = [*X]
         end = len(text) + n_new
         while len(text) < end:
@@ -141,9 +181,32 @@ class Judged(NamedTuple):
     def wanted(self, toy: Toy, n_new: int = N_NEW) -> dict:
         """Return the right {text: probability}: the target's under the setting."""
         _, target = toy
+        if self.sampling:
+            target = with_sampling(Logits(target), **self.sampling)
         if self.setting:
             target = toys.under(self.setting, target, len(X))
         return text_law(X, target, n_new, self.stop)
+
+    def guesses_per_round(self, name: str) -> Sequence[int]:
+        """Return each K with which the rule is judged on a toy."""
+        if self.K:
+            return [self.K]
+        if self.by_rounds:
+            return range(1, 4 if name in ("A", "B", "D") else 5)
+        return range(1, 4 if name in FEW_OUTCOMES else 3)
+
+    def with_guesses(self, K: int) -> "Judged":
+        """Return the rule with this K alone, on the toys that take the least time."""
+        most = {name: max(self.guesses_per_round(name)) for name in self.toys}
+        enough = min(K, max(most.values()))
+        few = {name: toy for name, toy in self.toys.items() if most[name] >= enough}
+        return self._replace(toys=few, K=K)
+
+    def n_new(self, name: str, K: int) -> int:
+        """Return the number of new tokens of whole texts on a toy."""
+        # three tokens have several rounds, so they show what a test keeps from earlier rounds
+        is_short = self.by_rounds or (K > 1 and name not in FEW_OUTCOMES)
+        return max(N_NEW - 1 if is_short else N_NEW, K + 1)
 
     def found(self, name: str, K: int) -> Found:
         """Return both distributions on a toy."""
@@ -155,8 +218,7 @@ class Judged(NamedTuple):
 
             texts = toys.texts_by_rounds(round_after, K)
             return Found(name, K, texts, self.wanted(toy, K + 1))
-        # texts of three tokens have several rounds, so they show what a test keeps from them
-        n_new = N_NEW - 1 if self.by_rounds else N_NEW
+        n_new = self.n_new(name, K)
         return Found(name, K, self.texts(toy, K, n_new), self.wanted(toy, n_new))
 
     def is_right(self, found: Found) -> bool:
@@ -182,25 +244,43 @@ def judged_step(step: Callable, setting: Setting | None = None,
     return Judged(step_of, FOR_STEP, setting=setting, stop=stop)
 
 
+def step_of_decoder(entry: Decoder, sampling: dict[str, Any], draft: Model, target: Model,
+                    K: int) -> Step:
+    """Return the step that a DECODER's `build` makes; flags other than --K have defaults."""
+    models = Models(Logits(draft), Logits(target), sampling)
+    step = build(entry, models, {"K": K} if "K" in entry.flags else {})
+    return lambda x, n_left, rng: rule_file.checked_round(step(x, n_left, rng), n_left)
+
+
+def judged_decoder(entry: Decoder) -> Judged:
+    """Return the step of a DECODER, or its test if `build` needs more than draft and target."""
+    flags = entry.settings({})
+    if entry.needs(flags) <= {"draft"} and not entry.draft_maker(flags):
+        judged = Judged(partial(step_of_decoder, entry, {}), FOR_STEP, decoder=entry)
+        return judged.at_temperature_0() if entry.greedy else judged
+    judged = judged_verify(rule_file.checked_verify(test_of_decoder(entry)))
+    return judged._replace(note=f"Only the DECODER's test was judged, {entry.test.__name__}; "
+                                "how the decoder makes its guesses was not.")
+
+
 def judged_file(path: Path) -> Judged:
     """Run the file; return the rule that it defines."""
     rule = rule_file.rule_of(rule_file.names_in_file(path))
     if rule.step:
         setting = rule.setting and rule_file.checked_setting(rule.setting)
         judged = judged_step(rule_file.checked_step(rule.step), setting, rule.stop)
+    elif rule.decoder:
+        judged = judged_decoder(rule.decoder)
     else:
-        test = test_of_decoder(rule.decoder) if rule.decoder else rule.verify
         make_guesses = rule_file.checked_guess(rule.guess) if rule.guess else speculative.guess
-        test = rule_file.checked_verify(test or speculative.verify)
+        test = rule_file.checked_verify(rule.verify or speculative.verify)
         judged = judged_verify(test, make_guesses)
-    if rule.decoder:
-        name = rule.decoder.test.__name__
-        judged = judged._replace(note=f"The test of DECODER is judged, {name}; how the decoder "
-                                      "makes its guesses is not.")
     # random numbers that are not rng's are allowed in imports and in a first call, which may
     # compile something. Without forks this rng takes the first branch of every decision
     judged.step_of(*MARKOV["A"], 1)([*X], 2, Forking([]))
-    functions = (rule.step, rule.guess, rule.verify, rule.decoder and rule.decoder.test)
+    functions = [rule.step, rule.guess, rule.verify]
+    if rule.decoder:
+        functions += [rule.decoder.build, rule.decoder.guess, rule.decoder.test]
     for namespace in rule_file.namespaces(path, functions):
         forbid_in(namespace)
     return judged
@@ -227,17 +307,16 @@ def test_of_decoder(entry: Decoder) -> Callable:
 def starts_at_first_fault(judged: Judged, found: Found) -> tuple[dict, dict]:
     """Return {tokens: probability} of the rule and of the target, up to the first wrong token.
 
-    This is the first position at which the distribution of the texts so far differs from the
-    target's by more than the tolerance. It exists, because whole texts differ by more.
+    This is the first position at which the printed digits of a text so far are too large, or
+    else the first position at which the total variation exceeds the tolerance.
     """
-    n = len(X) + 1
-    while True:
-        # of texts that a stop token ended earlier, the whole text is compared
-        got = prefix_law(found.texts, n)
-        wanted = prefix_law(found.wanted, n)
-        if not total_variation(got, wanted) <= judged.tolerance:
-            return got, wanted
-        n += 1
+    ends = range(len(X) + 1, max(map(len, found.wanted)) + 1)
+    # of texts that a stop token ended earlier, the whole text is compared
+    starts = [(prefix_law(found.texts, n), prefix_law(found.wanted, n)) for n in ends]
+    visible = [(got, wanted) for got, wanted in starts
+               if any(got[text] - wanted[text] > DIGITS for text in got)]
+    wrong = [pair for pair in starts if not total_variation(*pair) <= judged.tolerance]
+    return (visible or wrong)[0]
 
 
 def difference_lines(judged: Judged, found: Found) -> Iterator[str]:
@@ -285,7 +364,7 @@ def remarks(judged: Judged, wrong: Found, path: Path) -> Iterator[str]:
     """Yield what may help to see why the texts are wrong."""
     if wrong.distance <= FLOAT32:
         yield f"this is within float32 rounding: --tolerance {FLOAT32:g} accepts it"
-    if judged.is_greedy or judged.setting or judged.stop:
+    if judged.is_greedy or judged.setting or judged.stop or judged.sampling:
         return
     rule = rule_with_these_texts(judged)
     if rule:
@@ -311,7 +390,8 @@ def first_wrong(judged: Judged) -> Found | None:
     """Judge toy after toy, and print a line on each right one; return the first wrong texts."""
     for name in judged.toys:
         largest = 0.0
-        for K in (1, 2, 3):
+        *few, last = judged.guesses_per_round(name)
+        for K in (*few, last):
             found = judged.found(name, K)
             if not judged.is_right(found):
                 # hidden randomness writes different texts when they are enumerated again
@@ -321,13 +401,24 @@ def first_wrong(judged: Judged) -> Found | None:
                 return found
             largest = max(largest, found.distance)
         size = "exact" if largest <= ROUNDING else f"total variation {largest:.0e}"
-        print(f"toy {name}: {size} for K = 1, 2 and 3, {len(found.texts)} texts", flush=True)
+        K_words = f"{', '.join(map(str, few))} and {last}" if few else last
+        print(f"toy {name}: {size} for K = {K_words}, {len(found.texts)} texts", flush=True)
     return None
 
 
-def print_fault(judged: Judged, wrong: Found, path: Path) -> None:
+def end_with_status_1() -> None:
+    """End PROGRAM, because a printed fault is an answer even if the time is over."""
+    print("  the time was over before all was printed: --seconds must be larger", flush=True)
+    os._exit(101)
+
+
+def print_fault(judged: Judged, wrong: Found, path: Path, end_by: float) -> None:
     """Print where the texts are wrong, and what may help to see why."""
     print(*difference_lines(judged, wrong), sep="\n", flush=True)
+    if end_by < math.inf:
+        timer = threading.Timer(end_by - time.time(), end_with_status_1)
+        timer.daemon = True
+        timer.start()
     try:
         for remark in remarks(judged, wrong, path):
             print(f"  {remark}")
@@ -345,31 +436,51 @@ def print_verdict(judged: Judged) -> None:
         whose += " under the file's setting"
     if judged.tolerance != ROUNDING:
         whose += f" to within {judged.tolerance:g} (--tolerance)"
-    print(f"The distribution is {whose} for K = 1, 2 and 3 on these toys.\n{NOT_ENUMERATED}")
+    print(f"The distribution is {whose} in all of these cases.\n{NOT_ENUMERATED}")
+    if judged.note:
+        print(judged.note)
+
+
+def print_rows(name: str, verify: Test, is_wrong: bool) -> int:
+    """Print a verify's tokens on the recorded rounds; return the exit status."""
+    figures = recorded.figures_of(name, verify)
+    for paragraph in recorded.paragraphs(figures):
+        print(f"\n{paragraph}", flush=True)
+    if is_wrong:
+        print(f"{name} is not exact: the bound does not hold for it.")
+    elif recorded.is_above_bound(figures, name):
+        print(f"{name} is not exact: its mean is more than 6 standard errors above the bound.")
+        return 1
+    return int(is_wrong)
 
 
 def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float = 1,
-                    with_rows: bool = False) -> int:
+                    with_rows: bool = False, K: int | None = None,
+                    end_by: float = math.inf) -> int:
     """Judge a file and print; return the exit status, 0 if all distributions are right."""
     judged = judged_file(path)._replace(tolerance=tolerance)
-    if with_rows and not judged.verify:
+    verify = judged.verify
+    if with_rows and judged.decoder:
+        verify = rule_file.checked_verify(test_of_decoder(judged.decoder))
+    if with_rows and not verify:
         raise AssertionError("--rows needs a function verify alone, because the recorded rows "
                              "come with guesses that were drawn from the draft")
-    if judged.note:
-        print(f"{judged.note}\n")
     if temperature == 0:
         judged = judged.at_temperature_0()
+    if K:
+        judged = judged.with_guesses(K)
     print_toys(judged)
     wrong = first_wrong(judged)
+    if judged.decoder and not (wrong or judged.is_greedy):
+        print(f"with {' and '.join(f'{name} {value}' for name, value in SAMPLING.items())}:")
+        judged = judged.under(SAMPLING)
+        wrong = first_wrong(judged)
     if wrong:
-        print_fault(judged, wrong, path)
+        print_fault(judged, wrong, path, end_by)
     else:
         print_verdict(judged)
-    if with_rows:
-        for paragraph in recorded.paragraphs(path.name, judged.verify):
-            print(f"\n{paragraph}", flush=True)
-        if wrong:
-            print(f"{path.name} is not exact: the bound does not hold for it.")
+    if with_rows and verify:
+        return print_rows(path.name, verify, bool(wrong))
     return 1 if wrong else 0
 
 
@@ -404,6 +515,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--temperature", type=float, choices=[0, 1], default=1,
                         help="0: the target's rows are one-hot, as in greedy decoding "
                              "(default: 1)")
+    parser.add_argument("--K", type=whole, help="guesses per round (default: 1, 2, ..)")
     parser.add_argument("--tolerance", type=partial(positive, limit=1), default=ROUNDING,
                         help="call a rule exact up to this total variation (default: "
                              f"%(default)g; float32 needs {FLOAT32:g})")
@@ -414,6 +526,7 @@ def main(argv: list[str] | None = None) -> int:
     flags = vars(parser.parse_args(argv))
     file = flags["file"]
     seconds = flags.pop("seconds")
+    flags["end_by"] = time.time() + 0.9 * seconds  # in time for a last line
     # -B: the process leaves no files of compiled code
     program = [sys.executable, "-B", "-c", PROGRAM.format(flags)]
     try:

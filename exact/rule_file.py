@@ -230,13 +230,17 @@ def checked_step(function: Callable, n_vocab: int = 3) -> Callable:
     If the function returns tokens alone, the Round has no guesses and no rows.
     """
     def step(x, n_left, rng, draft, target, K):
-        result = function(list(x), n_left, rng, draft, target, K)
-        ids = as_tokens(result, n_left, n_vocab)
-        if isinstance(result, Round):
-            return result._replace(ids=ids)
-        return Round(ids, [], [], np.empty(0), n_accepted=0)
+        return checked_round(function(list(x), n_left, rng, draft, target, K), n_left, n_vocab)
 
     return step
+
+
+def checked_round(result: Any, n_left: int, n_vocab: int = 3) -> Round:
+    """Return what a step returned, tokens or a Round, as a Round with checked tokens."""
+    ids = as_tokens(result, n_left, n_vocab)
+    if isinstance(result, Round):
+        return result._replace(ids=ids)
+    return Round(ids, [], [], np.empty(0), n_accepted=0)
 
 
 def as_tokens(ids: Any, most: int, n_vocab: int = 3) -> list[int]:

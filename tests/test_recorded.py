@@ -10,7 +10,7 @@ from exact import judge, recorded
 from exact.expected import match_tokens
 from speculative import verify
 from tests.pages import code, file_text, section
-from tests.test_judge import judged
+from tests.test_judge import RIGHT, judged
 from variants.block import block_verify
 from variants.match import match_verify
 
@@ -106,6 +106,20 @@ def test_the_table_of_a_verifier_that_is_not_lossless_says_so(said):
     status, out = said(ALWAYS)
     assert status == 1 and "| answer.py | 5.000 | 0.000 |" in out and "<- too high" in out
     assert out.endswith("answer.py is not exact: the bound does not hold for it.\n")
+
+
+def test_a_mean_above_the_bound_is_not_exact_although_the_toys_show_nothing(said):
+    """The toys with rows of three tokens show nothing of a rule that is wrong on longer rows."""
+    untested = "    if len(p_target[0]) > 3: return [*guesses, 0]\n"
+    status, out = said(RIGHT.replace("    for t", f"{untested}    for t"), n=40)
+    assert status == 1 and "The distribution is the target's in all of these cases." in out
+    assert out.endswith("answer.py is not exact: its mean is more than 6 standard errors above "
+                        "the bound.\n")
+
+
+def test_a_lossless_test_is_not_above_the_bound():
+    figures = recorded.figures_of()
+    assert not any(recorded.is_above_bound(figures, name) for name in recorded.TESTS)
 
 
 @pytest.mark.parametrize("text, message", [
