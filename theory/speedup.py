@@ -238,15 +238,16 @@ def main(argv=None):
                          "--accepted_by_position")
     if rates:
         acceptances = " ".join(f"{h:.3f}" for h in acceptance_by_position(rates))
-        print("Acceptance by position, if the guesses before it were accepted:", acceptances)
-        print(f"After position {len(rates)}, the acceptance is taken to be the last one.")
+        given = ("Acceptance by position, if the guesses before it were accepted: "
+                 f"{acceptances}\nAfter position {len(rates)}, the acceptance is taken to be "
+                 "the last one.\n")
         tokens_of = partial(tokens_by_position, rates)
     elif args.alpha is None:
         alpha = alpha_of_report(share, args.K)
-        print(f"alpha = {alpha:.2f}.", end=" ")
+        given = f"alpha = {alpha:.2f}. "
         tokens_of = partial(expected_tokens, alpha)
     else:
-        print(f"alpha = {args.alpha}.", end=" ")  # as it is given
+        given = f"alpha = {args.alpha}. "
         tokens_of = partial(expected_tokens, args.alpha)
     pass_cost = pass_cost_of_flag(args.m)
     tokens = [tokens_of(K) for K in range(len(pass_cost))]
@@ -254,7 +255,7 @@ def main(argv=None):
     best = speedups.index(max(speedups))  # of equal ones the smallest K
     needed = needed_alpha(args.c, pass_cost)
     enough = "no alpha is enough" if needed is None else f"alpha must exceed {needed:.2f}"
-    print(f"The best K is {best}: {speedups[best]:.2f} times the speed of plain decoding "
+    print(f"{given}The best K is {best}: {speedups[best]:.2f} times the speed of plain decoding "
           f"(K = 0).\nTo gain at these costs, {enough}.\n")
     rows = [[K, cost, f"{n:.2f}", f"{speedup:.2f}"] for K, (cost, n, speedup) in
             enumerate(zip(pass_cost, tokens, speedups))]
