@@ -255,8 +255,8 @@ def main(argv=None):
     best = speedups.index(max(speedups))  # of equal ones the smallest K
     needed = needed_alpha(args.c, pass_cost)
     enough = "no alpha is enough" if needed is None else f"alpha must exceed {needed:.2f}"
-    print(f"{given}The best K is {best}: {speedups[best]:.2f} times the speed of plain decoding "
-          f"(K = 0).\nTo gain at these costs, {enough}.\n")
+    print(f"{given}The best K is {best}: {speedups[best]:.2f} times the speed of plain "
+          f"decoding (K = 0).\nTo gain at these costs, {enough}.\n")
     rows = [[K, cost, f"{n:.2f}", f"{speedup:.2f}"] for K, (cost, n, speedup) in
             enumerate(zip(pass_cost, tokens, speedups))]
     print(markdown_table(["K", "m, the pass", "tokens per round", "speed-up"], rows))
