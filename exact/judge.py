@@ -205,7 +205,9 @@ class Judged(NamedTuple):
     def n_new(self, name: str, K: int) -> int:
         """Return the number of new tokens of whole texts on a toy."""
         # three tokens have several rounds, so they show what a test keeps from earlier rounds
-        is_short = self.by_rounds or (K > 1 and name not in FEW_OUTCOMES)
+        if self.by_rounds:
+            return N_NEW - 1
+        is_short = K > 1 and name not in FEW_OUTCOMES
         return max(N_NEW - 1 if is_short else N_NEW, K + 1)
 
     def found(self, name: str, K: int) -> Found:
