@@ -19,6 +19,7 @@ import numpy as np
 from lib.statistics import interval, resamples
 from measure.passes import Run
 from speculative import Round
+from theory.speedup import tokens_of_rounds
 from variants.registry import Costs
 
 
@@ -87,21 +88,6 @@ def position_figures(counts: PositionCounts) -> list[dict]:
 
 
 # ---- what follows from it
-
-def tokens_of_rounds(acceptance: np.ndarray) -> np.ndarray:  # [.., K] -> [.., K]
-    """Return the mean tokens of rounds of 1, 2, .. K guesses: 1 + a_1 + a_1 a_2 + ...
-
-    a_t is the acceptance of position t. If all are equal, this is Leviathan et al. (2023) Eq.
-    1.
-
-    >>> tokens_of_rounds(np.array([0.5, 0.5])).tolist()
-    [1.5, 1.75]
-    """
-    # Entry 0 is a_1, entry 1 is a_1 a_2: the probability that the first two guesses are
-    # accepted.
-    all_accepted = np.cumprod(acceptance, axis=-1)
-    return 1 + np.cumsum(all_accepted, axis=-1)
-
 
 def speedups_of_counts(counts: PositionCounts, costs: Costs) -> dict[int, dict]:
     """Return {K: speed-up and the ends of its interval} from acceptance by position and costs.

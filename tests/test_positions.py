@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 
 from measure.passes import Run
-from measure.positions import (
-    PositionCounts,
-    counts_of_race,
-    position_figures,
-    speedups_of_counts,
-    tokens_of_rounds,
-)
+from measure.positions import PositionCounts, counts_of_race, position_figures, speedups_of_counts
 from speculative import Round
-from theory.speedup import walltime_improvement
+from theory.speedup import tokens_of_rounds, walltime_improvement
 from variants.registry import Costs
 
 K = 3

@@ -16,8 +16,8 @@ docs/papers.md lists figures in the papers that differ from their own formulas.
 """
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -165,19 +165,18 @@ def acceptance_by_position(accepted_by_position: Sequence[float]) -> list[float]
     return [rate / before for rate, before in pairs]
 
 
-def tokens_by_position(accepted_by_position: Sequence[float], K: int) -> float:
-    """Return the mean tokens per round of K guesses: 1 and the K reported rates.
+def tokens_of_rounds(acceptance: ArrayLike) -> np.ndarray:  # [.., K] -> [.., K]
+    """Return the mean tokens of rounds of 1, 2, .. K guesses: 1 + a_1 + a_1 a_2 + ...
 
-    Guesses after the last reported position are taken to be accepted as often as the last one.
+    a_t is the acceptance of position t. If all are equal, this is `expected_tokens`.
 
-    >>> tokens_by_position([0.5, 0.25], 2), tokens_by_position([0.5, 0.25], 3)
-    (1.75, 1.875)
+    >>> tokens_of_rounds([0.5, 0.5]).tolist()
+    [1.5, 1.75]
     """
-    rates = [*accepted_by_position]
-    last = acceptance_by_position(rates)[-1]
-    while len(rates) < K:
-        rates.append(rates[-1] * last)
-    return 1 + sum(rates[:K])
+    # Entry 0 is a_1, entry 1 is a_1 a_2: the probability that the first two guesses are
+    # accepted.
+    all_accepted = np.cumprod(acceptance, axis=-1)
+    return 1 + np.cumsum(all_accepted, axis=-1)
 
 
 def needed_alpha(c: float, pass_cost: Sequence[float]) -> float | None:
@@ -211,6 +210,28 @@ def pass_cost_of_flag(m: list[float]) -> list[float]:
     return [1.0, *m]
 
 
+def tokens_of_flags(args: Namespace, most: int) -> tuple[str, list[float]]:
+    """Return in words what the flags give, and the tokens per round of K = 0 .. `most`."""
+    share = args.accepted_per_drafted
+    rates = args.accepted_by_position
+    if [args.alpha, share, rates].count(None) != 2 or (args.K is None) != (share is None):
+        raise ValueError("give either --alpha, or --accepted_per_drafted and --K, or "
+                         "--accepted_by_position")
+    if rates:
+        acceptance = acceptance_by_position(rates)
+        numbers = " ".join(f"{h:.3f}" for h in acceptance)
+        given = (f"Acceptance by position, if the guesses before it were accepted: {numbers}\n"
+                 f"After position {len(rates)}, the acceptance is taken to be the last one.\n")
+        acceptance += [acceptance[-1]] * most
+        return given, [1.0, *tokens_of_rounds(acceptance[:most])]
+    alpha = args.alpha
+    given = f"alpha = {alpha}. "
+    if alpha is None:
+        alpha = alpha_of_report(share, args.K)
+        given = f"alpha = {alpha:.2f}. "
+    return given, [expected_tokens(alpha, K) for K in range(most + 1)]
+
+
 @command("theory.speedup")
 def main(argv=None):
     """Print the best K, the alpha that is needed, and the speed-up of every K."""
@@ -231,26 +252,8 @@ def main(argv=None):
         help="share of the drafted guesses at position 1, 2, .. that is accepted, as vLLM and "
         "llama.cpp report it (replaces --alpha)")
     args = parser.parse_args(argv)
-    share = args.accepted_per_drafted
-    rates = args.accepted_by_position
-    if [args.alpha, share, rates].count(None) != 2 or (args.K is None) != (share is None):
-        raise ValueError("give either --alpha, or --accepted_per_drafted and --K, or "
-                         "--accepted_by_position")
-    if rates:
-        acceptances = " ".join(f"{h:.3f}" for h in acceptance_by_position(rates))
-        given = ("Acceptance by position, if the guesses before it were accepted: "
-                 f"{acceptances}\nAfter position {len(rates)}, the acceptance is taken to be "
-                 "the last one.\n")
-        tokens_of = partial(tokens_by_position, rates)
-    elif args.alpha is None:
-        alpha = alpha_of_report(share, args.K)
-        given = f"alpha = {alpha:.2f}. "
-        tokens_of = partial(expected_tokens, alpha)
-    else:
-        given = f"alpha = {args.alpha}. "
-        tokens_of = partial(expected_tokens, args.alpha)
     pass_cost = pass_cost_of_flag(args.m)
-    tokens = [tokens_of(K) for K in range(len(pass_cost))]
+    given, tokens = tokens_of_flags(args, len(pass_cost) - 1)
     speedups = [tokens[K] / round_time(K, args.c, cost) for K, cost in enumerate(pass_cost)]
     best = speedups.index(max(speedups))  # of equal ones the smallest K
     needed = needed_alpha(args.c, pass_cost)
