@@ -19,6 +19,7 @@ Rounds of one text are not independent, so standard errors count texts. A decode
 start where its own test ended the round before, so its tokens per pass can differ slightly.
 """
 
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -90,7 +91,7 @@ class Place(NamedTuple):
     p_target: np.ndarray  # [1 + len(tree), n_vocab]
     best: list  # K tokens
     p_best: np.ndarray  # [K + 1, n_vocab], the target's rows along them
-    doubled: dict = {}  # what `tests_of_doubled` returns
+    doubled: Callable[[], dict] = dict  # tests_of_doubled of this place
 
     def part(self, widths):
         """Return (tree, p_target) of the part of the tree that `first_siblings` describes."""
@@ -145,7 +146,8 @@ def places(draft, target, encoder, n_rounds):
         # More guesses have their own generator, so the text does not depend on them.
         [rng_of_doubled] = rng.spawn(1)
         place = record(x, draft, target, rng)
-        doubled = tests_of_doubled(x, place, draft, target, rng_of_doubled)
+        # Called by the table alone: recorded rounds do without.
+        doubled = partial(tests_of_doubled, x, place, draft, target, rng_of_doubled)
         yield text, place._replace(doubled=doubled)
         # The ratio rule ends the round, and the next round begins after its tokens.
         x = x + verify(*place.chain(), rng)
@@ -208,7 +210,7 @@ def all_figures(args):
         by_test = []  # the round's expected tokens of each test
         for text, place in places_of_pair(temperature, args.rounds):
             texts.append(text)
-            by_test.append(tests(place) | place.doubled)
+            by_test.append(tests(place) | place.doubled())
         temperatures[f"{temperature:g}"] = {
             "texts": len(set(texts)), "tests": means(by_test, texts)}
     return {"N": LENGTH, "K": K, "rounds": args.rounds, "temperatures": temperatures}
