@@ -13,6 +13,7 @@ of the same names. Any other entry is an error.
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import IO, Any
 
 from lib import pattern
@@ -21,6 +22,7 @@ from run.flags import SAMPLING, SEED, TEXT
 from run.task import (
     MAX_PROMPT,
     Task,
+    standard_input,
     stops,
     text_and_ids,
     utf8_text,
@@ -38,9 +40,9 @@ ENTRIES = ("prompt", "messages", "id", "seed", "temperature", "n_tokens_to_gener
 
 # ---- lines
 
-def opened_prompts(path: str) -> IO[bytes]:
+def opened_prompts(path: str) -> AbstractContextManager[IO[bytes]]:
     """Return the binary file of --prompts; "-" is standard input."""
-    return open(0, "rb", closefd=False) if path == "-" else open_flag("prompts", path, "rb")
+    return standard_input("--prompts") if path == "-" else open_flag("prompts", path, "rb")
 
 
 def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:

@@ -40,9 +40,7 @@ def prompt_of_flags(args: Namespace) -> dict:
         opened = open_flag("prompt_file", source, "rb")
     elif args.prompt == "-":
         source = "standard input"
-        if sys.stdin is None:
-            raise ValueError("--prompt - reads standard input, which is closed")
-        opened = nullcontext(sys.stdin.buffer)
+        opened = standard_input("--prompt")
     else:
         # Python keeps bytes of the command line that are not UTF-8; fsencode restores them.
         return {"prompt": utf8_text(os.fsencode(args.prompt))}
@@ -55,6 +53,13 @@ def prompt_of_flags(args: Namespace) -> dict:
         return {"prompt": utf8_text(without_newline(without_mark(data)))}
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from None
+
+
+def standard_input(flag: str) -> AbstractContextManager[IO[bytes]]:
+    """Return standard input for a flag that is "-", as an open file that stays open."""
+    if sys.stdin is None:
+        raise ValueError(f"{flag} - reads standard input, which is closed")
+    return nullcontext(sys.stdin.buffer)
 
 
 def text_and_ids(given: dict, encoder: Any) -> tuple[str, list[int]]:

@@ -76,6 +76,8 @@ def test_a_prompt_from_a_file_from_standard_input_and_from_the_flag_is_the_same(
 def test_a_closed_standard_error_loses_nothing_and_a_closed_input_is_refused(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     assert "standard input, which is closed" in refusal(main.main, "--prompt", "-")
+    why = refusal(main.main, "--prompts", "-", "--out", "-")
+    assert why == "main.py: --prompts - reads standard input, which is closed\n"
     monkeypatch.setattr(sys, "stderr", None)
     assert main.main(["--n_tokens_to_generate", "2"]) == 0
 
