@@ -9,10 +9,10 @@ DIR/heads.safetensors.
 
 import json
 import multiprocessing
-import os
 import sys
 from pathlib import Path
 
+from lib.backend.products import n_cores
 from lib.terminal import Help, Parser, command
 
 SEED_HELD_OUT = 0  # the seeds of the processes are 1, 2, ..
@@ -29,7 +29,7 @@ def main(argv=None):
                         help="number of tokens that the model writes")
     parser.add_argument("--read", type=float, default=2.5e6,
                         help="number of tokens that the head reads in training")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(),
+    parser.add_argument("--processes", type=int, default=n_cores(),
                         help="processes that write; each needs 4 GB of memory")
     args = parser.parse_args(argv)
     jobs = [(args.work, seed, args.tokens / args.processes)
