@@ -140,9 +140,9 @@ def adjusted_logits(rows, ids, repetition_penalty=1.0, allowed=None):  # [n_last
 def penalize(row, prefix, penalty):  # [n_vocab], changed in place
     """Make the tokens of the prefix less probable, or with a penalty below 1 more probable."""
     tokens = sorted(set(prefix))
-    if tokens and not 0 <= tokens[0] <= tokens[-1] < len(row):
-        raise ValueError(f"need ids in 0 .. n_vocab - 1 = {len(row) - 1}, got "
-                         f"{tokens[0] if tokens[0] < 0 else tokens[-1]}")
+    for token in tokens[:1] + tokens[-1:]:  # the smallest and the largest
+        if not 0 <= token < len(row):
+            raise ValueError(f"need ids in 0 .. n_vocab - 1 = {len(row) - 1}, got {token}")
     old = row[tokens]
     # A penalty above 1 makes the logit smaller in both cases.
     row[tokens] = np.where(old > 0, old / penalty, old * penalty)
