@@ -187,19 +187,21 @@ class Judged(NamedTuple):
             target = toys.under(self.setting, target, len(X))
         return text_law(X, target, n_new, self.stop)
 
+    def most_guesses(self, name: str) -> int:
+        """Return the largest K whose outcomes on a toy can be enumerated in seconds."""
+        if self.by_rounds:
+            return 3 if name in ("A", "B", "D") else 4
+        return 3 if name in FEW_OUTCOMES else 2
+
     def guesses_per_round(self, name: str) -> Sequence[int]:
         """Return each K with which the rule is judged on a toy."""
-        if self.K:
-            return [self.K]
-        if self.by_rounds:
-            return range(1, 4 if name in ("A", "B", "D") else 5)
-        return range(1, 4 if name in FEW_OUTCOMES else 3)
+        return [self.K] if self.K else range(1, 1 + self.most_guesses(name))
 
     def with_guesses(self, K: int) -> "Judged":
         """Return the rule with this K alone, on the toys that take the least time."""
-        most = {name: max(self.guesses_per_round(name)) for name in self.toys}
-        enough = min(K, max(most.values()))
-        few = {name: toy for name, toy in self.toys.items() if most[name] >= enough}
+        enough = min(K, max(map(self.most_guesses, self.toys)))
+        few = {name: toy for name, toy in self.toys.items()
+               if self.most_guesses(name) >= enough}
         return self._replace(toys=few, K=K)
 
     def n_new(self, name: str, K: int) -> int:
@@ -443,17 +445,17 @@ def print_verdict(judged: Judged) -> None:
         print(judged.note)
 
 
-def print_rows(name: str, verify: Test, is_wrong: bool) -> int:
-    """Print a verify's tokens on the recorded rounds; return the exit status."""
+def print_rows(name: str, verify: Test, is_wrong: bool) -> bool:
+    """Print a verify's tokens on the recorded rounds; return whether it is wrong."""
     figures = recorded.figures_of(name, verify)
     for paragraph in recorded.paragraphs(figures):
         print(f"\n{paragraph}", flush=True)
+    is_above = recorded.is_above_bound(figures, name)
     if is_wrong:
         print(f"{name} is not exact: the bound does not hold for it.")
-    elif recorded.is_above_bound(figures, name):
+    elif is_above:
         print(f"{name} is not exact: its mean is more than 6 standard errors above the bound.")
-        return 1
-    return int(is_wrong)
+    return is_wrong or is_above
 
 
 def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float = 1,
@@ -477,13 +479,14 @@ def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float 
         print(f"with {' and '.join(f'{name} {value}' for name, value in SAMPLING.items())}:")
         judged = judged.under(SAMPLING)
         wrong = first_wrong(judged)
+    is_wrong = wrong is not None
     if wrong:
         print_fault(judged, wrong, path, end_by)
     else:
         print_verdict(judged)
     if with_rows and verify:
-        return print_rows(path.name, verify, bool(wrong))
-    return 1 if wrong else 0
+        is_wrong = print_rows(path.name, verify, is_wrong)
+    return int(is_wrong)
 
 
 def answer(file: str, **flags: Any) -> int:
