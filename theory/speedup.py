@@ -175,7 +175,7 @@ def tokens_of_rounds(acceptance: ArrayLike) -> np.ndarray:  # [.., K] -> [.., K]
     """
     # Entry 0 is a_1, entry 1 is a_1 a_2: the probability that the first two guesses are
     # accepted.
-    all_accepted = np.cumprod(acceptance, axis=-1)
+    all_accepted = np.asarray(acceptance).cumprod(axis=-1)
     return 1 + np.cumsum(all_accepted, axis=-1)
 
 
