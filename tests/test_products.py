@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cache import attention, mask_of
 from lib.backend import products
 from lib.backend.int8 import int8, rounded_rows
 from tests.pages import ROOT
@@ -199,6 +200,32 @@ def test_an_unknown_backend_is_refused_and_changes_nothing():
     assert products.backend == before
 
 
+@given(st.integers(33, 60), st.integers(0, 9), st.integers(0, 9), st.sampled_from([1, 3]),
+       st.integers(0, 99))
+@settings(max_examples=30)
+def test_attention_of_many_rows_in_parts_is_that_of_all_rows(n_new, n_nodes, n_past, group, seed):
+    """Also in a mask with columns of nodes that were read before the new rows."""
+    rng = np.random.default_rng(seed)
+    n_seq = n_past + n_nodes + n_new
+    k, v = rng.normal(size=(2, 2, n_seq, 4))
+    q = rng.normal(size=(n_new, 2 * group, 4)).swapaxes(0, 1)
+    sees = np.tri(n_new, n_nodes + n_new, n_nodes, dtype=bool)  # at most its own column
+    sees[:, : n_nodes + n_new // 2] &= rng.random((n_new, n_nodes + n_new // 2)) < 0.5
+    sees[np.arange(n_new), n_nodes + np.arange(n_new)] = True
+    mask = mask_of(sees, like=q)
+    parts = []
+
+    def attention_of_part(q, *others):
+        parts.append(q.shape[1])
+        return attention(q, *others)
+
+    with mock.patch.object(products, "PART_WEIGHTS", 10 * n_seq), \
+            mock.patch.object(products, "SHARED", 1):
+        got = products.by_rows(attention_of_part, q, k, v, mask)
+    assert len(parts) > 1 and sum(parts) == n_new
+    np.testing.assert_allclose(got, attention(q, k, v, mask), rtol=0, atol=1e-12)
+
+
 def test_an_error_in_a_part_reaches_the_caller():
     def work(first, last):
         raise ZeroDivisionError
@@ -214,6 +241,7 @@ def test_the_library_is_that_of_the_backend(backend):
 FORKED = """
 import os
 import threading
+from cache import attention, mask_of
 from lib.backend import products
 
 def has_all_threads():
@@ -243,6 +271,7 @@ PROGRAM = """
 import sys
 import numpy as np
 {before}
+from cache import attention, mask_of
 from lib.backend import products
 for n_out in (96, 2**15):
     x, w = np.ones((5, 64), np.float32), np.ones((n_out, 64), np.float32).T

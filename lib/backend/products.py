@@ -130,10 +130,36 @@ def many_rows(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
         else:
             out[:] = x.dot(weights)  # np.matmul would keep other threads from running meanwhile
 
-    # If BLAS cannot be limited to one thread, it keeps its threads, and ours are not used.
-    n_threads = N_THREADS if blas_libraries() else 1
     with one_blas_thread():
-        in_parallel(compute_outputs, w.shape[1], w.size, len(x), n_threads)
+        in_parallel(compute_outputs, w.shape[1], w.size, len(x), threads_beside_blas())
+    return y
+
+
+def threads_beside_blas():
+    """Return how many threads may share BLAS's work: 1 if BLAS cannot be limited to one."""
+    return N_THREADS if blas_libraries() else 1
+
+
+def by_rows(attention, q, k, v, mask):  # q is [n_head, n_new, d_head] -> as q
+    """Return attention(q, k, v, mask): that of many rows in parts, which the threads share.
+
+    A row depends on no other row of q, and sees no column after its own. The scores of a part
+    are few enough for a processor's cache.
+    """
+    n_new = q.shape[1]
+    if n_new <= MAX_ROWS or not isinstance(q, np.ndarray):
+        return attention(q, k, v, mask)
+    y = np.empty_like(q)
+
+    def compute_rows(first, last):
+        n_later = n_new - last  # rows, and their columns
+        seen = slice(k.shape[1] - n_later)
+        y[:, first:last] = attention(q[:, first:last], k[:, seen], v[:, seen],
+                                     mask[first:last, : mask.shape[1] - n_later])
+
+    # Each number of a row is multiplied by one of each key, and then one of each value.
+    n_weights = 2 * q[:, 0].size * k.shape[1]
+    in_parallel(compute_rows, n_new, n_weights, n_new, threads_beside_blas())
     return y
 
 
@@ -199,6 +225,7 @@ def in_parallel(compute_outputs, n_out, size, n_rows=1, n_threads=N_THREADS):
         compute_outputs(0, n_out)
         return
     n_parts = max(n_threads, size // PART_WEIGHTS)
+    n_parts = -(-n_parts // n_threads) * n_threads  # rounded up, so all threads get as many
     outputs_per_part = -(-n_out // n_parts)  # rounded up
     starts = range(0, n_out, outputs_per_part)
     next_starts = iter(starts)  # shared by all threads, so that each part is computed once
