@@ -59,7 +59,7 @@ def speculative(x, draft, target, N, K, rng):
     end = len(x) + N
     n_passes = 0
     while len(x) < end:
-        # verify adds a token of its own, so the last token wanted needs no guess.
+        # verify adds a token of its own, so the last of the N tokens needs no guess.
         guesses, p_draft = guess(x, min(K, end - len(x) - 1), rng, draft)
         p_target = target(x + guesses, len(guesses) + 1)  # all guesses in one pass
         x += verify(guesses, p_draft, p_target, rng)

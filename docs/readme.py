@@ -68,7 +68,7 @@ def bar(name, temperature):
     if name not in raced_rows(temperature):
         return "-"
     speed, *_ = raced_rows(temperature)[name][1]
-    return f"{'▬' * round(5 * speed)} {speed:.2f}"  # five marks are plain decoding's speed
+    return f"{'▬' * int(5 * speed + 0.5)} {speed:.2f}"  # five marks are plain decoding's speed
 
 
 def methods_table(family=None):

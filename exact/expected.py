@@ -65,7 +65,7 @@ def mean_tokens(test: Callable, guesses: Guesses, p_draft: Any, p_target: Rows) 
     The test's acceptances are enumerated. It draws a token only when its round ends, so one
     token stands for all of them, and a row of 50,000 tokens is no obstacle. (`match_tokens` is
     for tests that draw a token at every position.) With one drawn guess the mean is 1 + (1 -
-    TV), the most that any lossless test reaches:
+    TV), the most that any exact rule reaches:
 
     >>> p_draft, p_target = np.array([[0.25, 0.75]]), np.array([[0.5, 0.5], [0.5, 0.5]])
     >>> tokens = [mean_tokens(verify, [g], p_draft, p_target) for g in (0, 1)]
@@ -89,7 +89,7 @@ def match_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
 
 
 def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
-    """Return a number whose mean over drawn guesses no lossless test of a chain can exceed.
+    """Return a number whose mean over drawn guesses no exact rule for a chain can exceed.
 
      1. Let p be the target's probability of the first n guesses together, and d the draft's.
      2. A test can accept all n of them with probability min(p, d) / d at most. Otherwise it
@@ -149,7 +149,7 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
 
      1. If a test accepts token t with probability accepted[t], the mean is 1 + the sum of
         accepted[t] * below[t]. Here below[t] is the mean tokens after token t is accepted.
-     2. Let f(S) be the largest probability that a lossless test accepts some token of a set S.
+     2. Let f(S) be the largest probability that an exact rule accepts some token of a set S.
         It is `best_accepted` (exact/optimum.py) of the target's row with 0 for all tokens
         outside S.
      3. Serve the tokens in falling order of below[t]. The first gets as much acceptance as any

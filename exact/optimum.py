@@ -1,4 +1,4 @@
-"""Compute the best acceptance of any lossless test of several guesses for one position.
+"""Compute the best acceptance of any exact rule of several guesses for one position.
 
     p_draft, p_target   rows of one position, [n_vocab]
     n                   siblings: guesses for this position, all made from p_draft
@@ -6,11 +6,11 @@
     accepted            the probability that the token that is written is one of the guesses
     A, p(A)             a set of tokens, and its probability under the row p
 
-A lossless test moves probability from the tuples of guesses to the tokens of p_target. A tuple
+An exact rule moves probability from the tuples of guesses to the tokens of p_target. A tuple
 is accepted if it is moved to one of its own tokens. The best test follows from sets of tokens:
 
  1. Let A be any set of tokens, and let E be the event that all guesses are in A.
- 2. If E happens and a guess is accepted, the written token is in A. A lossless test writes a
+ 2. If E happens and a guess is accepted, the written token is in A. An exact rule writes a
     token of A with probability p_target(A). So P(E and accepted) <= p_target(A).
  3. In the rest of E no guess is accepted. So P(not accepted) >= P(E) - p_target(A).
  4. This holds for every set A, and the set with the largest difference gives the best bound.
@@ -18,10 +18,10 @@ is accepted if it is moved to one of its own tokens. The best test follows from 
 
         accepted = 1 - max over A of (P(all guesses in A) - p_target(A))
 
-For one guess this is 1 - TV, which the ratio test reaches (docs/proof.md).
+For one guess this is 1 - TV, which the ratio rule reaches (docs/proof.md).
 
 For a chain of drawn guesses block verification is the optimum. tests/test_optimum.py finds it
-on toys by a linear programme over all lossless tests.
+on toys by a linear programme over all exact rules.
 """
 
 from itertools import combinations
@@ -41,7 +41,7 @@ def guesses_law(p_draft: np.ndarray, n: int, siblings: str = "distinct") -> Prob
 
 
 def best_accepted(guesses: ProbabilityOf, p_target: np.ndarray) -> Any:
-    """Return the largest probability with which a lossless test can accept one of its guesses.
+    """Return the largest probability with which an exact rule can accept one of its guesses.
 
     Every set of tokens is tried, which is possible for toys only, and exact on Fractions. The
     optimum for one guess is 1 - TV:

@@ -23,7 +23,7 @@ p_draft. Other sums can differ a little, such as block's sum of max(share * p_ta
 
 The file stores float16; `read_chains` divides each row by its sum in float64.
 
-No lossless test of one chain of drawn guesses exceeds the bound. Block is the best test if a
+No exact rule for one chain of drawn guesses exceeds the bound. Block is the best rule if a
 round depends on the text alone, as in every decoder here (tests/test_optimum.py). A
 test can write more tokens than block only if its later rounds depend on its rejected guesses.
 """
@@ -157,9 +157,9 @@ def figures_of(name: str = "", verify: Test | None = None,
 
 
 def is_above_bound(figures: list[dict[str, float]], name: str) -> bool:
-    """Return whether a verifier's mean shows that it is not lossless.
+    """Return whether a verifier's mean shows that it is not exact.
 
-    The rounds alone put a lossless verifier 6 standard errors above the bound with a
+    The rounds alone put an exact verifier 6 standard errors above the bound with a
     probability near 1e-9, and the reduced rows change a mean by less than 0.001.
     """
     pairs = [{test: of_round[test] for test in (BOUND, name)} for of_round in figures]

@@ -81,7 +81,7 @@ def test_tests_of_independent_guesses_reach_their_forms_and_at_most_the_optimum(
 # ---- one chain
 
 def best_chain(draft, target, K):
-    """Return the most tokens per round of any lossless test of one chain of K drawn guesses.
+    """Return the most tokens per round of any exact rule for one chain of K drawn guesses.
 
     A move is (chain, accepted guesses, the token after them); the target completes it to a text
     of K + 1 tokens, as in every decoder here. A linear programme finds the moves' probabilities:
@@ -126,7 +126,7 @@ def tokens_of_round(test, draft, target, K):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_block_verification_is_the_optimum_where_rows_depend_on_the_whole_text(seed):
-    """A rule that is not lossless writes more: block with an uncapped last ratio."""
+    """A rule that is not exact writes more: block with an uncapped last ratio."""
     draft, target = toy(3, 2 * seed), toy(3, 2 * seed + 1)
     uncapped_block = partial(verifiers.traversal, shares=verifiers.last_uncapped)
     best = best_chain(draft, target, 2)

@@ -173,7 +173,7 @@ def test_an_epsilon_of_1_over_100_000_is_seen_in_float32(part, with_epsilon):
 
 
 def wrong_where(is_wrong):
-    """Return the ratio test, but with one other token in the rows [B] of is_wrong(g, u)."""
+    """Return the ratio rule, but with one other token in the rows [B] of is_wrong(g, u)."""
     def verify(guesses, p_draft, p_target, uniforms):
         tokens = chain(guesses, p_draft, p_target, uniforms)
         rows = is_wrong(guesses, uniforms)
@@ -225,7 +225,7 @@ def in_order(weights):
 
 
 def ratio_test(is_accepted, sort=in_order):
-    """Return a ratio test with its comparison, and the order of tokens in a draw, as arguments."""
+    """Return a ratio rule with its comparison, and the order of tokens in a draw, as arguments."""
     def verify(guesses, p_draft, p_target, uniforms):
         B, K = guesses.shape
         with np.errstate(divide="ignore"):
@@ -411,7 +411,7 @@ EXAMPLE = r" for guesses \[\d, \d, \d\] and uniforms \[[\d., e-]+\]"
     (lambda tokens: tokens[::-1], "depend on more than its arguments: on other rows"),
     (RNG.permutation, "random numbers drawn inside")])
 def test_what_cannot_be_judged_gets_one_sentence(change, sentence):
-    """The ratio test's tokens are changed."""
+    """The ratio rule's tokens are changed."""
     report = check(lambda *arrays: change(chain(*arrays)))
     assert report.exact is None and np.isnan(report.distance)
     assert re.search(f"^not checked: .*{sentence}", str(report)) and "\n" not in str(report)

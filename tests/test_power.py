@@ -42,7 +42,7 @@ def test_every_protocol_can_fail(protocol):
 
 @pytest.mark.parametrize("protocol", ["vLLM V1", "vLLM narrow"])
 def test_equal_rows_hide_faults_of_rows(protocol):
-    """The rule's rounds are those of the ratio test, number by number."""
+    """The rule's rounds are those of the ratio rule, number by number."""
     assert passes(protocol, "last-row-bonus")
     assert not passes("oracle", "last-row-bonus")
 

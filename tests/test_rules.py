@@ -258,7 +258,7 @@ def test_a_guess_and_its_test_must_not_share_a_number():
 
 
 def is_exact_round(make_guesses, toy, K):
-    """Return whether one round with the ratio test, and then the target, is the target."""
+    """Return whether one round with the ratio rule, and then the target, is the target."""
     draft, target = TOYS[toy]
     guess_by_draft = partial(make_guesses, draft=draft)
     one_round = law(lambda rng: speculative_step([0], K + 1, rng, target, K, guess_by_draft).ids)

@@ -1,7 +1,7 @@
 """Narasimhan et al. (2025), "Faster Cascades via Speculative Decoding". Not lossless.
 
 Adds to speculative.py: a target distribution between draft and target. At each position a rule
-chooses one model's row. The ratio test gets the chosen rows instead of the target's, so the
+chooses one model's row. The ratio rule gets the chosen rows instead of the target's, so the
 text has exactly the distribution that the rule defines.
 
     pi         the cascade's distribution:  pi(.|x) = (1 - r) p_draft + r p_target

@@ -10,7 +10,7 @@ valid too.
              sum(p_target * p_draft)
 
 Every token of the text is the target's own draw, so the text is exact for any guesses, which
-only decide how many tokens a pass yields. The ratio test accepts a drawn guess with probability
+only decide how many tokens a pass yields. The ratio rule accepts a drawn guess with probability
 sum(min(p_target, p_draft)), which is at least as often. The best guess can be accepted more
 often, as with p_target = (.9, .1, 0) and p_draft = (.4, .3, .3), which give .9 instead of .5,
 or less often, as with (.6, .4, 0) and (.1, .9, 0), which give .4 instead of .5.

@@ -218,7 +218,7 @@ INEXACT = {  # {what goes wrong: rules}
              f"{pull(HF, 28508, '2024-01')}: fixed", status="fixed"),
         Rule("next-row-draw", "ratio rule, then a draw from the next row", guess,
              partial(chain, replace=verifiers.from_next_row),
-             issue("openvinotoolkit/openvino.genai", 4190, "2026-07")),
+             issue("openvinotoolkit/openvino.genai", 4190, "2026-07"), status="reported"),
         Rule("argmax-bonus", "ratio rule; the bonus token is the target's best token", guess,
              verifiers.best_bonus,
              file_at("shreyansh26/Speculative-Decoding",

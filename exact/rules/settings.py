@@ -18,7 +18,7 @@ rule has these functions:
                under(row, guesses) is the row under the setting after these guesses
 
 The record holds the new tokens of the text, if the engine is right. Guesses are drawn from the
-draft's rows without the setting, unless `propose` says otherwise, and the ratio test tests
+draft's rows without the setting, unless `propose` says otherwise, and the ratio rule tests
 them. Texts have four new tokens, or end with a stop token. All outcomes are enumerated, on
 Fractions.
 """

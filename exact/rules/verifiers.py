@@ -49,7 +49,7 @@ def ratio_with_epsilon(p_target, p_draft, n=100):
 
 
 def match_or_ratio(p_target, p_draft):
-    """Return the probability that a draw from the target matches, or the ratio test passes."""
+    """Return the probability that a draw from the target matches, or the ratio rule accepts."""
     p_only_ratio = (1 - p_target) * ratio(p_target, p_draft)  # the draw is a different token
     return p_target + p_only_ratio
 
