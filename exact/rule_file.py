@@ -68,6 +68,8 @@ class FileRule(NamedTuple):
 
 def names_in_file(path: Path) -> dict[str, Any]:
     """Run the file as `python FILE.py` would; return the names that it defines."""
+    if not path.exists():
+        raise RuleError("no such file")
     if path.suffix != ".py" or not path.is_file():
         raise RuleError("need a Python file, FILE.py")
     with imports_of(path.resolve().parent):

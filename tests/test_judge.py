@@ -714,10 +714,13 @@ def step(x, n_left, *others):
     assert "<- too high by" in out and out.endswith("--seconds must be larger\n")
 
 
-@pytest.mark.parametrize("name", ["", "answer.txt", "missing.py"])
-def test_what_is_no_python_file_is_refused(name, tmp_path):
+@pytest.mark.parametrize("name, why", [("", "need a Python file, FILE.py"),
+                                       ("answer.txt", "need a Python file, FILE.py"),
+                                       ("missing.py", "no such file")])
+def test_what_is_no_python_file_is_refused(name, why, tmp_path):
+    (tmp_path / "answer.txt").touch()
     status, out, _ = outcome(lambda words: judge.answer(*words), tmp_path / name)
-    assert (status, out) == (2, f"{tmp_path / name}: need a Python file, FILE.py\n")
+    assert (status, out) == (2, f"{tmp_path / name}: {why}\n")
 
 
 def test_a_thread_that_goes_on_does_not_delay_the_answer(tmp_path, capfd):
