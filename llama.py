@@ -25,7 +25,8 @@ from cache import CachedModel, linear
 
 def silu(x):  # [n_new, n] -> [n_new, n]
     """Return x times the logistic function of x."""
-    return x / (1 + np.exp(-x))
+    with np.errstate(over="ignore"):  # exp(-x) may be infinite, and x / inf is 0
+        return x / (1 + np.exp(-x))
 
 
 def rms_norm(x, g, eps):  # [.., n] -> [.., n]

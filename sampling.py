@@ -150,7 +150,9 @@ def penalize(row, prefix, penalty):  # [n_vocab], changed in place
 
 def mask(row, prefix, allowed):  # [n_vocab], changed in place
     """Make the tokens impossible that are not allowed after the prefix."""
-    may_follow = allowed(prefix)
+    may_follow = np.asarray(allowed(prefix), bool)
+    if may_follow.shape != row.shape:
+        raise ValueError(f"need a mask of {len(row)} tokens, got shape {may_follow.shape}")
     if not may_follow.any():
         raise ValueError(f"the mask allows no token after {len(prefix)} ids that end in "
                          f"{list(prefix[-8:])}")
@@ -215,8 +217,8 @@ def sample(probs: ArrayLike, rng: HasRandom) -> int:
     cdf = np.cumsum(weights)
     # A NaN weight makes the sum NaN, so that `0 < cdf[-1]` is False.
     if not 0 < cdf[-1] < np.inf or weights.min() < 0:
-        raise ValueError(f"need probabilities >= 0 with a finite sum > 0, got sum {cdf[-1]}, "
-                         f"smallest {weights.min()}")
+        raise ValueError("need probabilities >= 0 with a finite sum > 0, which with_sampling "
+                         f"makes from logits, got sum {cdf[-1]}, smallest {weights.min()}")
     cdf /= cdf[-1]
     return int(np.argmax(rng.random() < cdf))
 

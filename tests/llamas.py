@@ -140,6 +140,8 @@ FAMILIES = {  # "model_type" or "model_type, what is special": settings of confi
     "qwen2": BASE | dict(use_sliding_window=False),
     "qwen3": BASE | dict(head_dim=16, attention_bias=False),
     "smollm3": BASE | dict(no_rope_layers=[1, 0]),
+    "smollm3, by default": {name: value for name, value in BASE.items() if name != "rope_theta"}
+    | dict(num_hidden_layers=4),
 }
 
 

@@ -216,7 +216,7 @@ def test_the_command_with_the_pairs_costs_prints_the_speed_ups_of_the_page(capsy
     assert command == f"--alpha {rows[0]['acceptance']} --c {rows[0]['c']} --m {costs}"
     speedup.main(command.split())
     printed = capsys.readouterr().out
-    assert "The best K is 3: 1.77 times" in printed
+    assert "The best K of 0 .. 8 is 3: 1.77 times" in printed
     for K, row in enumerate(rows, start=1):
         cells = (K, f"{row['m']:.3f}".rstrip("0"), f"{row['tokens']:.2f}", f"{row['speed-up']:.2f}")
         assert "\n| " + " | ".join(map(str, cells)) + " |\n" in printed + "\n"

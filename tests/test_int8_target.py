@@ -1,7 +1,9 @@
 """--dtype int8: the target is its own rounded copy, which every decoder leaves as it is."""
 
+import numpy as np
 import pytest
 
+from lib.backend.products import set_backend
 from tests.commands import json_of_run, run_main
 from utils import load_model
 from variants.quantized import int8_copy
@@ -28,6 +30,16 @@ def test_decoders_write_the_text_of_the_target_in_int8_and_the_report_says_so():
     for dtype in ("int8", "float32"):
         status, out, _ = run_main("--dtype", dtype, "--n_tokens_to_generate", 4)
         assert status == 0 and (sentence in out) == (dtype == "int8")
+
+
+def test_a_target_in_int8_runs_after_a_model_was_loaded_for_another_backend():
+    _, rounded = load_model("tales-large", dtype="int8")
+    expected = rounded.fresh()(IDS, 5)
+    load_model("tales-small", backend="numpy")
+    try:
+        np.testing.assert_allclose(rounded(IDS, 5), expected, rtol=0, atol=0.02)
+    finally:
+        set_backend("numba")
 
 
 def test_transformers_does_not_round_to_int8():

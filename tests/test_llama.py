@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from llama import Llama
+from llama import Llama, silu
 from tests.llamas import FORMS, llama_params, twin_logits
 
 
@@ -15,3 +15,7 @@ def test_logits_equal_those_of_the_formulas_by_hand(form, dtype, tolerance):
     logits = Llama(llama_params(**FORMS[form], dtype=dtype), 4)(ids, n_last=10)
     assert np.abs(twin).max() > 1 and logits.dtype == dtype
     np.testing.assert_allclose(logits, twin, rtol=0, atol=tolerance)
+
+
+def test_a_gate_far_below_0_is_0_without_a_warning():
+    np.testing.assert_array_equal(silu(np.float32([-200, 0, 200])), np.float32([0, 0, 200]))

@@ -320,7 +320,7 @@ def first_run(decoder, environment):
     import pty
     import termios
 
-    flags = ["--n_tokens_to_generate", "12", "--dtype", "float64", "--decoder", decoder,
+    flags = ["--n_tokens_to_generate", "12", "--decoder", decoder,
              "--prompt", "There was an old fisherman who was afraid of the dark, and he asked"]
     reading, writing = pty.openpty()
     termios.tcsetwinsize(writing, (24, 80))  # so that progress bars are drawn too

@@ -348,3 +348,10 @@ def test_a_penalty_makes_no_logit_infinite_or_is_refused():
     for penalty in (1e-320, 1e300):
         with pytest.raises(ValueError, match="need 1e-99 <= repetition_penalty <= 1e99, got 1e"):
             warp(row, repetition_penalty=penalty, ids=[0, 1])
+
+
+def test_a_mask_of_another_length_or_kind_is_refused():
+    for mask in ([True], np.ones((2, 2), bool)):
+        with pytest.raises(ValueError, match="need a mask of 2 tokens, got shape"):
+            warp([0.0, 0.0], ids=[0], allowed=lambda ids, mask=mask: mask)
+    assert warp([0.0, 0.0], ids=[0], allowed=lambda ids: [True, False]).tolist() == [1.0, 0.0]

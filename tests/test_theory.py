@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from tests.toys import rows_of_four
 from theory.hardware import GPT2_SIZES, crossover_batch, intensity_table, n_params, pass_bytes
 from theory.speedup import (
+    acceptance_by_position,
     acceptance_rate,
     alpha_of_report,
     best_K,
     expected_tokens,
     main,
+    needed_alpha,
     walltime_improvement,
 )
 
@@ -172,13 +174,18 @@ def test_the_calculator_by_hand(capsys):
     """(0.5 + 0.25) / 2 = 0.375, so alpha is 0.5; with c = 0.25 one guess gains 1.5 / 1.25."""
     assert main("--accepted_per_drafted 0.375 --K 2 --c 0.25 --m 1 1.25".split()) == 0
     out = capsys.readouterr().out
-    assert out.startswith("alpha = 0.50. The best K is 1: 1.20 times the speed of plain decoding")
+    assert out.startswith("alpha = 0.50. The best K of 0 .. 2 is 1: 1.20 times the speed of plain ")
     assert "alpha must exceed 0.25.\n" in out and out.endswith("| 2 | 1.25 | 1.75 | 1.00 |\n")
     assert main("--alpha 0.5 --c 1".split()) == 0  # a draft as slow as its target
     out = capsys.readouterr().out
-    assert "The best K is 0: 1.00 times" in out and "no alpha is enough" in out
+    assert " is 0: 1.00 times" in out and "no alpha is enough" in out
     assert out.count("\n|") == 11  # two of the heads, K = 0 .. 8
     assert main("--alpha 0.5 --K 2 --c 0".split()) == 2
+
+
+def test_an_engine_may_accept_nothing():
+    assert acceptance_by_position([0.5, 0.0, 0.0]) == [0.5, 0.0, 0.0]
+    assert alpha_of_report(0.0, 4) == 0.0 == needed_alpha(0.0, [1, 0.5])
 
 
 def test_rates_per_position_are_products_of_the_acceptances(capsys):
@@ -194,7 +201,7 @@ def test_the_best_K_of_rates_per_position_has_their_tokens(capsys):
     """By hand: 1.9 / 1.1 = 1.73, 2.4 / 1.2 = 2.00, 2.5 / 1.3 = 1.92 and 2.52 / 1.4 = 1.80."""
     assert main("--accepted_by_position .9 .5 .1 --c 0.1 --m 1 1 1 1".split()) == 0
     out = capsys.readouterr().out
-    assert "The best K is 2: 2.00 times" in out
+    assert " is 2: 2.00 times" in out
     assert [line.split(" | ")[2:] for line in out.splitlines()[-4:]] == [
         ["1.90", "1.73 |"], ["2.40", "2.00 |"], ["2.50", "1.92 |"], ["2.52", "1.80 |"]]
 
@@ -202,4 +209,4 @@ def test_the_best_K_of_rates_per_position_has_their_tokens(capsys):
 @pytest.mark.parametrize("alpha", ["0.721", "0.5", "0.123456789"])
 def test_the_calculator_prints_the_alpha_that_is_given(capsys, alpha):
     assert main(f"--alpha {alpha} --c 0.1".split()) == 0
-    assert capsys.readouterr().out.startswith(f"alpha = {alpha}. The best K is ")
+    assert capsys.readouterr().out.startswith(f"alpha = {alpha}. The best K of 0 .. ")

@@ -145,7 +145,7 @@ def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
             low = middle
         else:
             high = middle
-    return high
+    return high if accepted_per_drafted else 0.0
 
 
 def acceptance_by_position(accepted_by_position: Sequence[float]) -> list[float]:
@@ -159,10 +159,11 @@ def acceptance_by_position(accepted_by_position: Sequence[float]) -> list[float]
     """
     rates_before = [1.0, *accepted_by_position[:-1]]
     pairs = [*zip(accepted_by_position, rates_before)]
-    if not all(0 <= rate <= before and before > 0 for rate, before in pairs):
+    if not all(0 <= rate <= before for rate, before in pairs):
         rates = " ".join(map(str, accepted_by_position))
         raise ValueError(f"need rates per position in 0 .. 1 that do not rise, got {rates}")
-    return [rate / before for rate, before in pairs]
+    # after a rate of 0 no guess is ever tested, and 0 stands for its acceptance
+    return [rate / before if before else 0.0 for rate, before in pairs]
 
 
 def tokens_of_rounds(acceptance: ArrayLike) -> np.ndarray:  # [.., K] -> [.., K]
@@ -258,8 +259,8 @@ def main(argv=None):
     best = speedups.index(max(speedups))  # of equal ones the smallest K
     needed = needed_alpha(args.c, pass_cost)
     enough = "no alpha is enough" if needed is None else f"alpha must exceed {needed:.2f}"
-    print(f"{given}The best K is {best}: {speedups[best]:.2f} times the speed of plain "
-          f"decoding (K = 0).\nTo gain at these costs, {enough}.\n")
+    print(f"{given}The best K of 0 .. {len(tokens) - 1} is {best}: {speedups[best]:.2f} times "
+          f"the speed of plain decoding (K = 0).\nTo gain at these costs, {enough}.\n")
     rows = [[K, cost, f"{n:.2f}", f"{speedup:.2f}"] for K, (cost, n, speedup) in
             enumerate(zip(pass_cost, tokens, speedups))]
     print(markdown_table(["K", "m, the pass", "tokens per round", "speed-up"], rows))

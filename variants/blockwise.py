@@ -38,7 +38,8 @@ def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
 
 
 def build(models: Models,
-          block: Annotated[int, Flag(whole, "largest number of tokens per round")] = 4,
+          block: Annotated[int, Flag(whole, "largest number of tokens per round: at most one "
+              "more than the target has heads")] = 4,
           selection: Annotated[int, Flag(whole, "accept a guess if it is among this many "
               "of the target's most probable tokens; 1 is exact")] = 1,
           minimum: Annotated[int, Flag(whole, "smallest number of tokens per round, even "

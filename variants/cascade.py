@@ -35,6 +35,8 @@ def cascade(p_draft, p_target, price):  # 2 x [n, n_vocab] -> [n, n_vocab]
     >>> [cascade(p_draft, p_target, price)[0].tolist() for price in (0.3, 0.4)]
     [[0.25, 0.0, 0.75], [0.5, 0.5, 0.0]]
     """
+    if price < -1:  # also where rounding makes the lead equal to price * TV
+        return p_target
     distance = np.maximum(p_target - p_draft, 0).sum(axis=-1)  # TV
     lead = p_target.max(axis=-1) - p_draft.max(axis=-1)
     # A price of 1 never defers, also after rounding: the lead is at most p_target - p_draft of

@@ -3,8 +3,7 @@
 Adds to tree.py: a different test for several guesses of one position, which are drawn
 independently from one row. tree.py's test accepts the first guess as often as it can, and later
 guesses less often. Here every guess passes with the same probability, min(1, p_target / (rho
-p_draft)). In the tables of benchmarks/RESULTS.md, a guess of the position is then accepted at
-least as often as by tree.py's test.
+p_draft)).
 
     m         guesses for this position (k in the paper), all drawn from p_draft
     rho       in [1, m]: the divisor of the ratio

@@ -47,8 +47,8 @@ def build(models: Models,
           lenience: Annotated[float, Flag(number, "a number above 0 and up to 1; smaller "
               "numbers accept more guesses, 1 is exact")] = 0.3) -> Step:
     """Return the step. At temperature 0 the test compares probabilities at temperature 1."""
-    if not 0 < lenience <= 1:
-        raise ValueError(f"need 0 < lenience <= 1, got {lenience}")
+    if not 1e-99 <= lenience <= 1:  # so small a product with a probability is not 0
+        raise ValueError(f"need 1e-99 <= lenience <= 1, got {lenience}")
     draft = models.draft_rows
     if lenience == 1:
         # The greedy test would accept every guess that ties with the best token.

@@ -98,7 +98,12 @@ def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
 def medusa_step(models, choices, test, **settings):
     """Return the step of one text, for any test of a tree (blockwise.py has its own)."""
     target = models.target  # its passes leave the states that the heads read
-    heads = load_heads(open_heads(models), target.params)
+    weight = open_heads(models)
+    heads = load_heads(weight, target.params)
+    n_heads = len(weight("medusa/b"))
+    if n_levels(choices) > n_heads:
+        raise ValueError(f"need at most {n_heads} levels of guesses, one per head of this "
+                         f"target, got {n_levels(choices)}")
     guess = partial(guess_by_heads, state_after=target.state_after, heads=heads,
                     choices=choices)
     rows = branches.with_tree_sampling(target, **settings)

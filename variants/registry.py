@@ -126,10 +126,12 @@ def missing(needs, models):
         return "a GPT-2 whose weights can be read"
     if "heads" in needs and not hasattr(models.target, "hidden"):
         return "a target with hidden states"
-    for model in (models.draft, models.target):
-        # The models of wrappers/ read trees, and have no attribute `reads_trees`.
-        if "tree" in needs and not getattr(model, "reads_trees", True):
-            return "models that read trees of guesses"
+    if "draft" in needs and models.draft is None:
+        return "a draft"
+    used = [models.target, models.draft] if "draft" in needs else [models.target]
+    # The models of wrappers/ read trees, and have no attribute `reads_trees`.
+    if "tree" in needs and not all(getattr(model, "reads_trees", True) for model in used):
+        return "models that read trees of guesses"
     return None
 
 
@@ -259,16 +261,18 @@ def number(value):
     return read
 
 
-def costs(text):
+def costs(value):
     """Read "0.1,1,1.1,1.2": times of a draft pass and of target passes over 1, 2, .. rows."""
+    if isinstance(value, Costs):
+        value = ",".join(map(str, [value.draft, *value.passes]))
     try:
-        draft, *passes = map(float, text.split(","))
+        draft, *passes = map(float, str(value).split(","))
         check_costs(Costs(draft, passes))
     except ValueError:
         passes = []  # too few, so the next lines raise the error
     if len(passes) < 2:
         raise ValueError("need a time >= 0, then two or more times > 0, such as 0.1,1,1.1,1.2, "
-                         f"got {text!r}")
+                         f"got {value!r}")
     return Costs(draft, passes)
 
 
@@ -320,8 +324,8 @@ def decoder_with_flags(text):
 
 def exact_decoder(text):
     """Read the flag of an inner decoder: the text itself, which --json shows."""
-    decoder_with_flags(text)
-    return text
+    decoder_with_flags(str(text))
+    return str(text)
 
 
 def inner_decoder(text, K=None):

@@ -37,6 +37,8 @@ from variants.registry import (
     whole,
 )
 
+DEFAULT = "speculative"  # guesses where nothing is copied
+
 
 class Counts:
     """Count what came next after every run of up to depth - 1 tokens: the paper's suffix tree.
@@ -146,15 +148,16 @@ def build(models: Models,
               "expected to be correct, otherwise run --otherwise; 0 copies in every round, and "
               "is the default if there is no draft")] = 3.0,
           otherwise: Annotated[str, Flag(exact_decoder, "the decoder that guesses if nothing "
-              "is copied, with its flags: 'eagle --widths 2,1' or quantized")] = "speculative",
+              "is copied, with its flags: 'eagle --widths 2,1' or quantized")] = DEFAULT,
           memory: Annotated[str, Flag(str, "also copy from the finished texts in this file, "
               "and add the new text to it")] = "") -> Step:
     """Return the step of one text, which keeps counts; main.py adds the text to `memory`."""
     if sure < 0:
         raise ValueError(f"need --sure >= 0, got {sure}")
-    if sure == 0 and K:
-        raise ValueError("--K does not apply with --sure 0, where no other decoder guesses: "
-                         "leave it out, or give --otherwise or --draft and a --sure above 0")
+    for flag, is_given in (("K", K), ("otherwise", otherwise != DEFAULT)):
+        if sure == 0 and is_given:
+            raise ValueError(f"--{flag} does not apply with --sure 0, where no other decoder "
+                             "guesses: leave it out, or give --draft or a --sure above 0")
     n_vocab = models.target.n_vocab
     texts = read_memory(memory, n_vocab) if memory else ()
     own, remembered = Counts(depth), Counts(depth, texts)

@@ -71,7 +71,9 @@ class Transposed:
         self.mT = w
 
     def __rmatmul__(self, x):  # [n_rows, n_in] -> [n_rows, n_out]
-        """Multiply any number of rows by the compiled product."""
+        """Multiply any number of rows, by the compiled product if there is one."""
+        if not product_compiler():  # a model was loaded for a different backend since
+            return x @ self.mT[:].T
         numbers, scale = rounded_rows(x)
         y = few_rows(numbers, self.mT.numbers, self.mT.scale)
         y *= scale

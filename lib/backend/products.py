@@ -176,7 +176,7 @@ def product_compiler():
         # A broken Numba may fail only when a product runs, so one row is multiplied here.
         x = w = np.zeros((1, 8), np.float32)
         y = np.empty((1, 1), np.float32)
-        compile_product(1, w.dtype)(x, w, None, y, 0, 1)
+        compile_product(1, w.dtype, False)(x, w, None, y, 0, 1)
     except Exception:  # absent, broken, unknown to this Python: each fails in a different way
         return None
     return compile_product

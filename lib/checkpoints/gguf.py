@@ -8,6 +8,7 @@ into float32. llama.cpp's names are translated from transformers' names.
 
 import functools
 import importlib.util
+import math
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -153,6 +154,9 @@ def read_gpt2(file, dtype, asarray):
              "n_head": "attention.head_count", "n_layer": "block_count"}
     hparams = check_hparams({"n_vocab": file.n_vocab} | {
         ours: file.field(theirs) for ours, theirs in sizes.items()}, file.path)
+    eps = file.field("attention.layer_norm_epsilon", 1e-5)
+    if not math.isclose(eps, 1e-5, rel_tol=1e-6):  # the file has it in float32
+        raise ValueError(f"need layer_norm_epsilon = 1e-05 in {file.path}, got {eps:g}")
 
     def own_name(name):
         full_name = transformers_name(name)

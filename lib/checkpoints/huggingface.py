@@ -29,16 +29,21 @@ FIXED = {"layer_norm_epsilon": (1e-5,),
          "tie_word_embeddings": (True,), "scale_attn_weights": (True,),
          "scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)}
 # The advice to users who have a Llama or a Qwen.
-OTHER_MODELS = ("only GPT-2 can be read. For a pair of different models, measure its costs and "
-                "its acceptance where it runs; python -m theory.speedup --help says which, and "
-                "computes the speed-up")
+OTHER_MODELS = ("only GPT-2 can be read here; main.py and utils.load_model also read Llama, "
+                "Mistral, Qwen and SmolLM, and others with --backend transformers")
 # Older files store each layer's causal mask under these names; a mask is not a weight.
 MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
 
 
 def is_model(folder):
     """Return whether a folder is a Hugging Face model."""
-    return (folder / "config.json").is_file() and any(folder.glob("model*.safetensors"))
+    return (folder / "config.json").is_file() and any(weight_files(folder))
+
+
+def weight_files(folder):
+    """Return a model's files of weights: one, or several of a large model."""
+    whole = folder / "model.safetensors"
+    return [whole] if whole.is_file() else sorted(folder.glob("model-*.safetensors"))
 
 
 def folder_model_type(folder):
@@ -101,12 +106,8 @@ def load_all_weights(folder, hparams, dtype=np.float32):
 
 def stored_arrays(folder):
     """Return {name without "transformer.": array} of all files of weights in a folder."""
-    paths = [folder / "model.safetensors"]
-    # A large model is in several files.
-    if not paths[0].is_file():
-        paths = folder.glob("model-*.safetensors")
     stored = {}
-    for path in paths:
+    for path in weight_files(folder):
         arrays, _ = open_arrays(path)
         for name, array in arrays.items():
             stored[name.removeprefix("transformer.")] = array

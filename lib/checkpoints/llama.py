@@ -10,7 +10,9 @@ are a pair, which rotates. In Meta's files, and in GGUF files of the architectur
 neighbours are a pair, as llama.py needs them.
 """
 
+import math
 import re
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -68,11 +70,15 @@ class Sizes(NamedTuple):
 
 
 def checked(config, name, where, kind=int, default=None):
-    """Return a setting; ValueError unless it is a number of this kind, above 0."""
+    """Return a setting; ValueError unless it is a number of this kind, above 0.
+
+    An int is a size, at most LARGEST; a float must be finite.
+    """
     value = config.get(name) or default
-    if type(value) not in (int, kind) or not 0 < value <= LARGEST:
-        raise ValueError(f"need {name} to be {kind.__name__}, at most {LARGEST}, in {where}, "
-                         f"got {value!r:.80}")
+    largest = LARGEST if kind is int else sys.float_info.max
+    if type(value) not in (int, kind) or not 0 < value <= largest:
+        raise ValueError(f"need {name} to be {kind.__name__}, above 0 and at most "
+                         f"{largest:.3g}, in {where}, got {value!r:.80}")
     return value
 
 
@@ -85,7 +91,9 @@ def read_sizes(config, where):
     # With a window of n tokens every token sees the n tokens before it and itself. Texts of at
     # most n tokens are as without a window; longer ones are refused, beyond n_ctx.
     if config.get("use_sliding_window", config["model_type"] == "mistral"):
-        n_ctx = min(n_ctx, size("sliding_window", n_ctx))
+        # null is no window; without the entry transformers' default holds
+        window = config.get("sliding_window", 4096)
+        n_ctx = min(n_ctx, size("sliding_window", window or n_ctx))
     n_head = size("num_attention_heads")
     n_kv, d_head = size("num_key_value_heads", n_head), size("head_dim", n_embd // n_head)
     if n_head % n_kv or d_head % 2:
@@ -116,8 +124,11 @@ def tree_of_weights(config, sizes, weights):
               "ln_f": norm(weights, "model.norm", n_embd, sizes.eps),
               "n_ctx": sizes.n_ctx, "n_kv": sizes.n_kv,
               "rope": rope(config, sizes.d_head, weights)}
-    # SmolLM3 has a flag for each block: if it is 0, positions turn nothing there.
-    flags = config.get("no_rope_layers") or [1] * sizes.n_layer
+    # SmolLM3 has a flag for each block: if it is 0, positions turn nothing there. Without the
+    # flags every fourth is 0, or every n-th.
+    every = config.get("no_rope_layer_interval", 4) if is_smollm3(config) else math.inf
+    flags = config.get("no_rope_layers") or [
+        int(i % every > 0) for i in range(1, 1 + sizes.n_layer)]
     if not isinstance(flags, list) or len(flags) != sizes.n_layer:
         raise ValueError(f"need a list of {sizes.n_layer} flags in no_rope_layers of "
                          f"{weights.where}, got {flags!r:.80}")
@@ -130,12 +141,18 @@ def tree_of_weights(config, sizes, weights):
     return params
 
 
+def is_smollm3(config):
+    """Return whether the model is a SmolLM3, whose settings have other defaults."""
+    return config["model_type"] == "smollm3"
+
+
 def rope(config, d_head, weights):
     """Return the arguments of llama.frequencies."""
     def number(name, default=None):
         return checked(config, name, weights.where, float, default)
 
-    settings = {"d_head": d_head, "theta": number("rope_theta", 1e4)}
+    theta = 2e6 if is_smollm3(config) else 1e4  # transformers' defaults
+    settings = {"d_head": d_head, "theta": number("rope_theta", theta)}
     if config.get("rope_type") == "llama3":
         settings["scaling"] = {name: number(name) for name in (
             "factor", "low_freq_factor", "high_freq_factor",

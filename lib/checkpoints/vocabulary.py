@@ -39,10 +39,14 @@ def read_tokenizer(path):
     tokenizer = read_json(path)
     try:
         model = tokenizer["model"]
-        split = tokenizer["pre_tokenizer"]
+        split = tokenizer["pre_tokenizer"] or {}
         kind = model.get("type", "BPE")  # older files have no type
-        if (kind, split["type"]) != ("BPE", "ByteLevel"):
-            raise ValueError(f"{kind} after {split['type']}")
+        if (kind, split.get("type")) != ("BPE", "ByteLevel"):
+            raise ValueError(f"{kind} after {split.get('type')}")
+        processor = tokenizer.get("post_processor") or {}
+        if processor.get("special_tokens") or "sep" in processor:
+            raise ValueError(f"a post_processor, {processor.get('type')}, that adds tokens to a "
+                             "text: add --backend transformers")
         check_settings(tokenizer | split | model)
         merges = []
         # A merge is "a b" in older files and ["a", "b"] in newer ones.

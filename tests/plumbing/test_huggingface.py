@@ -361,7 +361,7 @@ FAULTS = [
     (weights(lambda w: {"extra": w[WPE]}), "does not have: 'extra'"),
     (weights(lambda w: {WPE: w[WPE] * np.nan}), "NaN or inf"),
     (config(model_type="llama"), "need model_type gpt2 in .*config.json, got 'llama': only GPT-2 "
-     "can be read. For a pair of different models, measure .* python -m theory.speedup --help"),
+     "can be read here; main.py and utils.load_model also read Llama"),
     (config(n_layer=3), "got none"),
     (config(vocab_size=257), "as many symbols in vocab.json and merges.*resize_token_embed"),
     (rewritten("tokenizer.json", b"[]"), "JSON object in .*tokenizer"),
@@ -369,6 +369,10 @@ FAULTS = [
      "need GPT-2's byte-level BPE in .*Unigram"),
     (rewritten("tokenizer.json", b'{"model": {}, "pre_tokenizer": {"type": "Sequence"}}'),
      "need GPT-2's byte-level BPE in .*got: BPE after Sequence"),
+    (rewritten("tokenizer.json", b'{"model": {}, "pre_tokenizer": null}'), "got: BPE after None"),
+    (rewritten("tokenizer.json", b'{"model": {}, "pre_tokenizer": {"type": "ByteLevel"}, '
+               b'"post_processor": {"type": "TemplateProcessing", "special_tokens": {"a": 1}}}'),
+     "a post_processor, TemplateProcessing, that adds tokens to a text: add --backend"),
     (rewritten("merges.txt", b"a c"), "none for 'ac' in vocab.json"),  # makes no symbol
 ]
 

@@ -11,10 +11,10 @@ from safetensors.numpy import save_file
 from gpt2 import GPT2
 from lib.checkpoints.files import read_json
 from lib.checkpoints.gguf import GGUFFile, read_gpt2, write_file
-from lib.checkpoints.llama import read_folder, read_gguf
+from lib.checkpoints.llama import read_folder, read_gguf, read_sizes
 from llama import Llama
 from tests.checkpoints import HPARAMS, TINY
-from tests.llamas import FAMILIES, stored_weights, write_gguf, write_llama
+from tests.llamas import FAMILIES, config_of, stored_weights, write_gguf, write_llama
 from tests.small import lively_params
 from utils import find_folder, load_model, runs_in_transformers
 
@@ -58,6 +58,14 @@ def test_a_text_that_crosses_a_window_is_refused(tmp_path):
     assert model_of(wide).n_ctx == 64
     with pytest.raises(ValueError, match="n_ctx = 24, got n_last = 1, len.ids. = 25"):
         model(IDS[:25])
+    config = config_of("mistral") | {"max_position_embeddings": 5000}
+    assert read_sizes(config, "config.json").n_ctx == 5000
+    del config["sliding_window"]  # without the entry, transformers' default
+    assert read_sizes(config, "config.json").n_ctx == 4096
+
+
+def test_an_angle_may_be_as_slow_as_long_contexts_need(tmp_path):
+    assert model_of(write_llama(tmp_path, "llama", rope_theta=4.5e10)).n_ctx == 64
 
 
 def test_a_folder_may_hold_weights_that_are_not_used(tmp_path):
@@ -155,6 +163,10 @@ def test_a_gguf_file_of_gpt2_is_the_model_it_was_written_from(tmp_path):
     own, n_head = read_gpt2(file, np.float32, np.asarray)
     own["lm_head"] = own["lm_head"][::-1].copy()
     np.testing.assert_allclose(GPT2(own, n_head)([1, 2, 3], 3), expected[:, ::-1], atol=1e-5)
+    file.fields["gpt2.attention.layer_norm_epsilon"] = 0.01
+    with pytest.raises(ValueError, match="need layer_norm_epsilon = 1e-05 in .*, got 0.01"):
+        read_gpt2(file, np.float32, np.asarray)
+    del file.fields["gpt2.attention.layer_norm_epsilon"]
     file.stored["blk.0.attn_gate.weight"] = file.stored["token_embd.weight"]
     with pytest.raises(ValueError, match="has a weight .* not have: 'blk.0.attn_gate.weight'"):
         read_gpt2(file, np.float32, np.asarray)

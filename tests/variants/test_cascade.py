@@ -34,6 +34,13 @@ def opt(q, p, price):
     return np.array(p if defers else q)
 
 
+@pytest.mark.parametrize("price", [np.nextafter(-1, -2), -1.00000000000001, -2.0])
+def test_a_price_below_minus_1_is_the_target_to_the_last_bit(price):
+    """The draft's best token loses all the mass, so the lead is -TV up to rounding."""
+    for q, p in (([0.8, 0.1, 0.1], [0.5, 0.2, 0.3]), ([0.7, 0.2, 0.1], [0.3, 0.35, 0.35])):
+        assert (cascade(np.array([q]), np.array([p]), price) == [p]).all()
+
+
 def pi_of(draft, target, price, sharpen=np.asarray):
     """Return the cascade as one model."""
     return lambda ids, n_last=1: np.array([sharpen(opt(q, p, price)) for q, p in

@@ -107,9 +107,20 @@ def test_a_file_that_is_not_whole_or_not_there_is_named(saved, n_bytes):
     with pytest.raises(ValueError, match="heads.safetensors"):
         open_heads(target)
     path.unlink()
-    for folder, path in ((None, "None"), (target.folder, "heads.safetensors")):
+    for folder, path in ((None, "no file in"), (target.folder, "heads.safetensors")):
         with pytest.raises(ValueError, match=f"there are no heads for this target.*{path}"):
             open_heads(models(folder))
+
+
+def test_a_level_without_a_head_and_models_that_are_missing_are_refused(saved):
+    target = saved()
+    for name, flags in (("blockwise", {"block": 5}), ("medusa", {"widths": (1, 1, 1, 1)})):
+        with pytest.raises(ValueError, match="at most 3 levels of guesses, one per head"):
+            build(name, target, flags)
+    with pytest.raises(ValueError, match="--decoder tree needs a draft"):
+        build("tree", target)
+    # a draft that the decoder does not use may be any model
+    build("medusa", target._replace(draft=GPT2(PARAMS, 3)))
 
 
 def test_loaded_heads_are_the_formula(saved):

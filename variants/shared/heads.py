@@ -38,8 +38,9 @@ def find_heads(folder, this_target):
     for path in sorted(MODELS_DIR.glob(f"*/{NAME}")):
         if target_of(path) == this_target:
             return path
-    raise ValueError(f"there are no heads for this target: no file {own}, and no file in "
-                     f"{MODELS_DIR} was trained for it (models/training trains heads)")
+    no_own = f"no file {own}, and " if own else ""
+    raise ValueError(f"there are no heads for this target: {no_own}no file in {MODELS_DIR} was "
+                     "trained for it (models/training trains heads)")
 
 
 def open_heads(models):
