@@ -253,6 +253,17 @@ def test_the_tour_holds_nothing_of_a_run_but_its_outputs():
 
 
 @pytest.mark.filterwarnings("ignore")  # those of the packages that run a notebook
+def test_what_the_tour_imports_exists():
+    """Also where no notebook can be run."""
+    sources = "".join("".join(cell["source"]) + "\n" for cell in CELLS
+                      if cell["cell_type"] == "code" and "pyplot" not in "".join(cell["source"]))
+    wanted = re.findall(r"^from (\S+) import (.*)$", sources, re.MULTILINE)
+    assert ("theory.hardware", "GPT2_SIZES, pass_bytes") in wanted and len(wanted) > 8
+    for module, names in wanted:
+        for name in names.split(", "):
+            assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+
+
 def test_the_tour_says_the_same_when_it_is_run_again(monkeypatch, tmp_path):
     for package in ("nbclient", "ipykernel", "matplotlib"):
         pytest.importorskip(package, reason="needs requirements/tour.txt")
