@@ -8,8 +8,10 @@
     attend     one layer's attention over its cache: a function of the new tokens' q, k and v,
                the queries, keys and values (cache.py)
 
-Radford et al. (2019), "Language Models are Unsupervised Multitask Learners", Sec. 2.3: learned
-positions, layer normalisation before each sub-block and once at the end, tied unembedding.
+Radford et al. (2019), "Language Models are Unsupervised Multitask Learners", Sec. 2.3: layer
+normalisation before each sub-block and once at the end. Learned positions and an unembedding
+that is wte are from Radford et al. (2018), "Improving Language Understanding by Generative
+Pre-Training", Eq. 2.
 """
 
 import math
@@ -71,7 +73,8 @@ class GPT2(CachedModel):
     """GPT-2 as a function of the whole sequence that computes only what it has not read yet.
 
     `params` is the tree of weights that `utils.load_encoder_hparams_and_params` returns; its
-    arrays decide backend (NumPy or CuPy) and precision. No result depends on earlier calls:
+    arrays decide backend (NumPy or CuPy) and precision. But for rounding, no result depends on
+    earlier calls:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)

@@ -208,7 +208,8 @@ def speculative_sampling(x: list[int], draft: Model, target: Model, N: int, K: i
     """Draw N tokens from the target's distribution, up to K + 1 per target pass. Lossless.
 
     The text has exactly the distribution of `autoregressive_sampling(x, target, N, rng, stop)`.
-    ValueError as in `generate`, or if K is not a whole number >= 1, or the vocabularies differ.
+    ValueError as in `generate`, or if K is not a whole number >= 1, or the rows of both models
+    differ in length.
     Chen et al. (2023) Alg. 2; Leviathan et al. (2023) Alg. 1.
 
     >>> row_after = np.eye(10)[1:]  # row_after[i] gives token i + 1 probability 1
