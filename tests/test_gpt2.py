@@ -15,6 +15,8 @@ import gpt2
 from cache import PART
 from gpt2 import GPT2, forward
 from tests.small import lively_params
+from variants.shared.branches import Tree
+from variants.shared.tree_gpt2 import TreeGPT2
 
 HPARAMS = dict(n_vocab=13, n_ctx=12, n_embd=8, n_head=2, n_layer=3)
 PARAMS = lively_params(HPARAMS)
@@ -147,3 +149,13 @@ def test_a_long_prompt_read_in_parts_has_the_logits_of_one_pass(n_ids, monkeypat
     assert sum(rows) == n_ids and max(rows) <= PART + 3
     monkeypatch.setattr(cache, "PART", 10**6)
     np.testing.assert_allclose(logits, GPT2(LONG, 2)(ids, 3), rtol=0, atol=1e-12)
+
+
+def test_a_long_prompt_before_a_tree_is_read_in_parts(monkeypatch):
+    rows = count_rows(monkeypatch)
+    ids = [7 * i % 11 for i in range(3 * PART)]
+    tree = Tree([1, 2, 3], [-1, -1, 0], [])
+    logits = TreeGPT2(LONG, 2)(ids + tree, 4)
+    assert max(rows) <= PART + 4 and sum(rows) == len(ids) + 3
+    for row, path in zip(logits, ([], [1], [2], [1, 3])):
+        np.testing.assert_allclose(row, GPT2(LONG, 2)(ids + path)[0], rtol=0, atol=1e-12)

@@ -45,8 +45,8 @@ def read_tokenizer(path):
             raise ValueError(f"{kind} after {split.get('type')}")
         processor = tokenizer.get("post_processor") or {}
         if processor.get("special_tokens") or "sep" in processor:
-            raise ValueError(f"a post_processor, {processor.get('type')}, that adds tokens to a "
-                             "text: add --backend transformers")
+            raise ValueError(f"a post_processor, {processor.get('type')}, that adds tokens "
+                             "to a text: add --backend transformers")
         check_settings(tokenizer | split | model)
         merges = []
         # A merge is "a b" in older files and ["a", "b"] in newer ones.

@@ -15,7 +15,7 @@ column 2.
 
 import numpy as np
 
-from cache import CachedModel, cached, check_ids, mask_of, widened
+from cache import PART, CachedModel, cached, check_ids, mask_of, widened
 from gpt2 import GPT2
 from llama import Llama
 from variants.shared.branches import Branches, Tree
@@ -44,6 +44,9 @@ class TreeReader(CachedModel):
         """Run one pass over the unread end of x and the tree: the root's row is x's last."""
         self.keep_path(x)
         n_past = self.n_reusable(self.ids, x, 1)
+        if len(x) - n_past > PART:  # a long prompt is read in parts, all but its last token
+            super().read(x[:-1], 1)
+            n_past = len(x) - 1
 
         self.ids = x[:n_past]  # so that Ctrl-C in forward leaves ids and cache consistent
         states = self.read_new(with_unread(x[n_past:], tree), n_past)
