@@ -23,13 +23,12 @@ Probabilities are exact Fractions if the rows are; otherwise floats, with errors
 
 import contextlib
 import math
-import pkgutil
 import random
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Sequence
+from functools import reduce
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
@@ -77,8 +76,7 @@ class Uniform:
         low, high = self.interval
         # the bounds inside the interval cut it: [0, 1] and the bounds .2, .7, .7 and 2 have the
         # cuts .2 and .7, and the edges 0, .2, .7 and 1
-        is_inside = (low < bounds) & (bounds < high)
-        cuts = sorted(set(bounds[is_inside].tolist()))
+        cuts = sorted({bound for bound in bounds.ravel().tolist() if low < bound < high})
         edges = [low, *cuts, high]
         weights = [end - start for start, end in zip(edges, edges[1:])]
         width = high - low
@@ -169,23 +167,29 @@ class Forbidden:
 
 
 def sources():
-    """Return the names of the sources of randomness in all modules that are loaded."""
-    names = []
+    """Return (name, owner, attribute) of the sources of randomness in all loaded modules."""
+    found = []
     for module, functions in GENERATORS.items():
         # a module that is not loaded cannot be called, and loading it would take time
-        if module in sys.modules:
-            names += [f"{module}.{function}" for function in functions.split()]
-    return names
+        for function in functions.split() if module in sys.modules else []:
+            *owners, attribute = function.split(".")
+            owner = reduce(getattr, owners, sys.modules[module])
+            found.append((f"{module}.{function}", owner, attribute))
+    return found
 
 
 @contextlib.contextmanager
 def no_other_chance():
     """Make every other source of randomness raise within this block."""
-    # at the end of the block the stack undoes all patches, after an error too
-    with contextlib.ExitStack() as stack:
-        for name in sources():
-            stack.enter_context(mock.patch(name, Forbidden(name)))
+    found = sources()
+    originals = [getattr(owner, attribute) for _, owner, attribute in found]
+    try:
+        for name, owner, attribute in found:
+            setattr(owner, attribute, Forbidden(name))
         yield
+    finally:
+        for (_, owner, attribute), original in zip(found, originals):
+            setattr(owner, attribute, original)
 
 
 def forbid_in(namespace):
@@ -193,7 +197,7 @@ def forbid_in(namespace):
 
     A file has such names after `from torch import rand` or `draw = np.random.default_rng(0)`.
     """
-    functions = [pkgutil.resolve_name(name) for name in sources()]
+    functions = [getattr(owner, attribute) for _, owner, attribute in sources()]
     kinds = (np.random.Generator, np.random.RandomState, random.Random)
     for name, value in namespace.items():
         # a method stands for its object: after `draw = generator.random` the owner is generator

@@ -32,6 +32,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,7 +113,13 @@ def in_project(folder: Path) -> bool:
 def is_below(folder: Path, module: Any) -> bool:
     """Return whether a module was loaded from a file in the folder or below it."""
     file = getattr(module, "__file__", None)
-    return file is not None and folder in Path(file).resolve().parents
+    return file is not None and folder in folders_above(file)
+
+
+@cache
+def folders_above(file: str) -> frozenset[Path]:
+    """Return all folders that a module's file is in: once for each of thousands of modules."""
+    return frozenset(Path(file).resolve().parents)
 
 
 def namespaces(path: Path, functions: Iterable[Callable | None]) -> list[dict[str, Any]]:
@@ -121,9 +128,11 @@ def namespaces(path: Path, functions: Iterable[Callable | None]) -> list[dict[st
     A function written in Python has the names of its module in __globals__.
     """
     folder = path.resolve().parent
-    loaded = [vars(module) for module in sys.modules.values() if is_below(folder, module)]
     own = [getattr(function, "__globals__", {}) for function in functions]
-    return own if in_project(folder) else own + loaded
+    if in_project(folder):
+        return own
+    loaded = [vars(module) for module in sys.modules.values() if is_below(folder, module)]
+    return own + loaded
 
 
 def rule_of(defined: dict[str, Any]) -> FileRule:
