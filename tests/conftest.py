@@ -25,7 +25,7 @@ FIRST = [  # files that share a slow import or a memo: PyTorch, the enumerated r
     ["test_hub", "test_huggingface", "test_checkpoints", "test_train_pair", "test_eagle",
      "test_intersection", "test_other_models",
      "test_transformers_model", "test_transformers_tokenizer"],
-    ["test_rules", "test_oracle", "test_engines"]]
+    ["test_rules", "test_oracle", "test_engines", "test_judge", "test_recorded"]]
 PLACE = {file: i for i, files in enumerate(FIRST) for file in files}
 
 
