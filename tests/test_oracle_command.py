@@ -39,8 +39,8 @@ def quick(monkeypatch):
     A right program that is asked too little gets a wrong distribution: it is not called exact.
     """
     monkeypatch.setattr(oracle, "REPEATED", 256)
-    monkeypatch.setattr(oracle, "SAMPLES", 16)
-    monkeypatch.setattr(oracle, "POINTS", 4096)
+    monkeypatch.setattr(oracle, "SAMPLES", 8)
+    monkeypatch.setattr(oracle, "POINTS", 1024)
     monkeypatch.setattr(oracle, "check_by_sampling", partial(oracle.check_by_sampling, n=10_000))
 
 
