@@ -283,7 +283,7 @@ def test_a_step_that_reads_a_wrong_history_is_not_exact(tmp_path, read, wrong_fo
     assert wrong_on_D(tmp_path, HISTORY.format(read=read)) == wrong_for
 
 
-def test_a_test_that_keeps_a_row_of_the_last_round_is_told(said, monkeypatch):
+def test_a_test_that_keeps_a_row_of_the_last_round_is_told(said_of_all, monkeypatch):
     """Rounds that are enumerated alone repeat their rows, so only the whole texts of D show this.
 
     A guess that is surely rejected is spared: the first of all runs has one, and is repeated.
@@ -294,8 +294,8 @@ def test_a_test_that_keeps_a_row_of_the_last_round_is_told(said, monkeypatch):
     for t"""
     text = RIGHT.replace("\n    for t", stale)
     text = text.replace("residual(p_target[t]", "residual(p_target[t] if t else p_rest")
-    monkeypatch.setattr(judge, "FOR_VERIFY", {"C": judge.MARKOV["C"], "D": judge.D})
-    status, out = said("import numpy as np\nkept = [np.ones(3)]" + text)
+    monkeypatch.setattr(judge, "FOR_VERIFY", {name: judge.FOR_VERIFY[name] for name in "CD"})
+    status, out = said_of_all("import numpy as np\nkept = [np.ones(3)]" + text)
     assert status == 2 and "toy C: exact" in out and "not deterministic: " in out
 
 
