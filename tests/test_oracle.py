@@ -256,7 +256,7 @@ INTERVALS = {
     "an exponential race": ratio_test(exponential_race),
     "products": ratio_test(lambda u, p, q: u * q < p)}
 RIGHT = EXACT | INTERVALS
-OF_EACH = cycle([((3, 3), "float64"), ((1, 3), "float32"), ((2, 4), "float64")])
+OF_EACH = cycle([((2, 3), "float64"), ((1, 3), "float32"), ((1, 4), "float64")])
 WHATEVER = product(RIGHT, [(1, 3), (2, 3), (3, 3), (2, 4), (3, 4)], oracle.DTYPES)
 
 
@@ -557,7 +557,7 @@ def sheared(verify):
     sheared(chain), on_uniforms(lambda u: u * 2**24 % 1)], ids=["sheared", "by the low bits"])
 def test_a_verifier_without_thresholds_is_sampled_and_not_called_exact(verify):
     """A false alarm has a probability of at most 1e-9."""
-    report = check(verify)
+    report = check(verify, K=1)
     assert report.exact is None and "200,000 sampled rounds" in str(report)
     assert str(report).startswith("no fault seen: total variation 0.0")
 
