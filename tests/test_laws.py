@@ -6,16 +6,16 @@ A decoder whose entry says exact=False need not have the target's distribution, 
 the one that tests/small.py predicts for it.
 """
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
 
 from exact.law import expectation, law, text_law, total_variation
 from gpt2 import GPT2
-from lib.checkpoints.weights import random_params
+from lib.checkpoints.weights import open_arrays, random_params
 from run.rounds import log_probabilities
-from sampling import with_sampling
+from sampling import warp, with_sampling
 from speculative import autoregressive_sampling, complete, generate, verify
 from tests import bundled
 from tests.distributions import assert_same_law
@@ -75,6 +75,24 @@ ALL_PAIRS = PAIRS | {
     "sharp": (mapped(toy(3, 45, zeros=0), sharp), mapped(toy(3, 46, zeros=0), sharp)),
     "two tokens": (toy(2, 47, zeros=0), toy(2, 48, zeros=0)),
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def computed_once():
+    """Warp each row once, and read each file of heads once: every run needs them again."""
+    distributions = {}
+
+    def warp_once(logits, *, ids=(), **settings):
+        key = np.asarray(logits).tobytes(), np.shape(logits), tuple(ids), *settings.items()
+        if key not in distributions:
+            distributions[key] = warp(logits, ids=ids, **settings)
+        return distributions[key].copy()  # the caller may overwrite it
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sampling.warp", warp_once)
+        patch.setattr("variants.shared.branches.warp", warp_once)
+        patch.setattr("variants.shared.heads.open_arrays", cache(open_arrays))
+        yield
 
 
 @pytest.fixture
