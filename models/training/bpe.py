@@ -8,6 +8,8 @@ import re
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from lib.checkpoints.files import atomic
+
 END = "<|endoftext|>"
 BPE_FILES = ("vocab.json", "merges.txt")
 
@@ -55,6 +57,7 @@ def prepare(corpus, work, n_vocab):
     train_bpe(texts["train"], n_vocab, work)
     for split, text in texts.items():
         ids = encode_tales(text, work)
-        np.save(work / f"{split}.npy", ids)
+        with atomic(work / f"{split}.npy") as file:  # whole, or an interrupted run starts anew
+            np.save(file, ids)
         print(f"{split}: {len(ids)} ids, {len(text) / len(ids):.3f} characters per id",
               flush=True)

@@ -123,7 +123,14 @@ def make_optimizers(task, lr, muon_lr, weight_decay=0.05):
 
 
 def train(task, plan, path, train_ids, valid_ids):
-    """Train a task until its steps are done; resume from the checkpoint `path` if it exists."""
+    """Train a task until its steps are done; resume from the checkpoint `path` if it exists.
+
+    ValueError if a text is too short for two of the longest windows.
+    """
+    shortest = 2 * max(plan["T"], plan["T_last"]) + 1
+    for text, ids in ("training", train_ids), ("validation", valid_ids):
+        if len(ids) < shortest:
+            raise ValueError(f"need {shortest} or more ids of text for {text}, got {len(ids)}")
     task.to(DEVICE)
     loss = torch.compile(task.loss, dynamic=False) if plan["compile"] else task.loss
     optimizers = make_optimizers(task, plan["lr"], plan["muon_lr"])

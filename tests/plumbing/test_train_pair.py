@@ -66,6 +66,13 @@ def test_a_corpus_that_is_too_short_is_refused_before_anything_is_trained(tmp_pa
     assert not any((tmp_path / "work").iterdir())
 
 
+def test_a_text_shorter_than_two_windows_is_refused_before_the_first_step():
+    plan, long, short = {"T": 4, "T_last": 8}, range(17), range(16)
+    for ids, name in ((short, long), "training"), ((long, short), "validation"):
+        with pytest.raises(ValueError, match=f"need 17 or more ids of text for {name}, got 16"):
+            trainer.train(None, plan, None, *ids)
+
+
 # ---- training
 
 def test_an_interrupted_run_resumes(trained):
