@@ -7,8 +7,9 @@ path. Without such a mask a tree of n nodes costs 1 + n passes, one for x and on
                 a column, and the dtype's least number elsewhere
     position    of a token: the number of tokens before it on its path, whatever its column
 
-Models with a window in a layer, or with positions derived from the mask (BLOOM), cannot use
-such a mask. `takes_mask` tries it on a small tree; if it fails, each path is read by itself.
+Models with a window in a layer, or with positions derived from the mask (BLOOM) or from
+columns (MPT), cannot use such a mask. `takes_mask` tries it on a small tree; if it fails, each
+path is read by itself.
 """
 
 import numpy as np
@@ -57,17 +58,30 @@ def mask_settings(peer, sees, n_past):
 
 def takes_mask(model, tolerance):
     """Return whether the rows of a small tree equal the rows of its paths, read one by one."""
-    # The texts below have up to 3 tokens.
-    if not model.has_cache or any(model.cache.is_sliding) or model.n_ctx < 4:
+    # The texts below have up to 5 tokens.
+    if not model.has_cache or any(model.cache.is_sliding) or model.n_ctx < 6:
         return False
-    # After x = [0] the tree has the siblings 0 and a, and a child a of the first sibling. So
-    # the texts are [0, 0], [0, a] and [0, 0, a].
+    # After x = [0] the tree has the siblings 0 and a, and a path of three nodes below a. So the
+    # longest text is [0, a, 0, a, 0].
     a = model.n_vocab // 2
-    tree = Tree([0, a, a], [-1, -1, 0])
+    tree = Tree([0, a, 0, a, 0], [-1, -1, 1, 2, 3])
     texts = ([0, *path] for path in tree.paths())
     alone = np.concatenate([model.fresh()(text) for text in texts])
     try:
-        rows = tree_rows(model.fresh(), [0], tree, 3)
+        rows = tree_rows(model.fresh(), [0], tree, len(tree))
+        shifted = rows_at_columns(model.fresh(), [0], tree)
     except Exception:  # each family refuses such a mask with an error of its own
         return False
+    # A family that derives positions from columns (ALiBi) computes the same bits from any
+    # positions. In bfloat16 its wrong rows can be within the tolerance.
+    if np.array_equal(rows, shifted):
+        return False
     return bool(np.abs(rows - alone).max() <= tolerance * np.abs(alone).max())
+
+
+def rows_at_columns(model, x, tree):  # -> [n_nodes, n_vocab]
+    """Return the rows of a tree whose positions are its columns, which is wrong."""
+    larger = with_unread(x, tree)
+    settings = mask_settings(model.model, larger.ancestors(), 0)
+    settings["position_ids"] = settings["position_ids"].new_tensor([range(len(larger))])
+    return model.forward(larger.tokens, len(tree), **settings)

@@ -41,6 +41,7 @@ FAMILIES = {  # "type" or "type, what is special": sizes and settings
     "falcon": dict(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
                    max_position_embeddings=64, **ENDS),
     "bloom": dict(vocab_size=50, hidden_size=32, n_layer=2, n_head=4, **ENDS),
+    "mpt": dict(vocab_size=50, d_model=32, n_layers=2, n_heads=4, max_seq_len=64, **ENDS),
     "gpt_oss": LLAMA | EXPERTS | WINDOW,
     "openai-gpt": GPT2,
     "mamba": dict(vocab_size=50, hidden_size=32, state_size=4, num_hidden_layers=2, **ENDS),
@@ -51,7 +52,7 @@ FAMILIES = {  # "type" or "type, what is special": sizes and settings
 }
 NO_CACHE = {"openai-gpt", "mamba", "lfm2", "qwen3_next"}  # every pass reads the whole text
 HAVE_WINDOWS = {"mistral, window", "gemma2", "gemma3_text", "gpt_oss"}
-PATH_BY_PATH = NO_CACHE | HAVE_WINDOWS | {"bloom"}  # a tree takes a pass for each of its paths
+PATH_BY_PATH = NO_CACHE | HAVE_WINDOWS | {"bloom", "mpt"}  # a tree takes a pass for each of its paths
 
 
 def random_model(name, dtype=torch.float64, seed=0, **settings):

@@ -250,6 +250,12 @@ def test_the_rows_of_a_tree_are_those_of_its_paths(name):
     assert_close(model(x + no_guess, 1), fresh(x), ROUNDING)
 
 
+@pytest.mark.parametrize("name", CACHED)
+def test_the_dtype_does_not_decide_whether_a_tree_is_read_in_one_pass(name):
+    model = TransformersModel(random_model(name, torch.bfloat16))
+    assert model.takes_mask == (name not in PATH_BY_PATH)
+
+
 def test_a_model_that_ignores_the_mask_reads_path_by_path(monkeypatch):
     monkeypatch.setattr("wrappers.transformers_tree.mask_settings", lambda *_: {})
     assert not TransformersModel(random_model("llama")).takes_mask
