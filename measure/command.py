@@ -87,8 +87,10 @@ def print_tables(args, benchmark):
     terminal.print_safely("\n\n".join(parts), sys.stdout)
     if plot:
         benchmark.draw(figures, plot)
-    # Figures of a measurement that Ctrl-C ended are printed before the command ends.
+    # Figures of a measurement that Ctrl-C or an error ended are printed first.
     if not args.show and "interrupted" in figures:
+        if figures["interrupted"]:
+            raise ValueError(figures["interrupted"])
         raise KeyboardInterrupt
 
 
@@ -97,12 +99,14 @@ def measured_figures(args, all_figures):
     # A file that cannot be written is an error before the measurement, not after it.
     if args.json:
         terminal.try_to_write("json", args.json)
-    text = json.dumps(all_figures(args), indent=1)
-    if args.json:
-        args.json.write_text(text + "\n", encoding="utf-8")
+    text = json.dumps(all_figures(args))
     # The figures are read back, because JSON turns all keys into strings. So `paragraphs` gets
-    # strings as keys here, as it does from a file of --show.
-    return json.loads(text)
+    # strings as keys here, as it does from a file of --show. JSON has no NaN, which is a figure
+    # of nothing measured: it becomes null.
+    figures = json.loads(text, parse_constant=lambda name: None)
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    return figures
 
 
 def shown_paragraphs(figures, args, paragraphs):

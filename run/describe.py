@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable
 
 from lib.markdown import shown
+from lib.pattern import KINDS
 from lib.terminal import print_safely
 from run.compare import SHORTEST
 from run.task import Task
@@ -26,7 +27,7 @@ def comparison_in_words(numbers: dict, args: Namespace, has_texts: bool = True) 
         *(texts if has_texts else ()),
         *table_lines(numbers, decoder), "", *note_lines(numbers, args),
         f"Matrix products: {numbers['product']}",
-        f"Try: {next_step(numbers, args)}"])
+        *(f"Try: {step}" for step in next_steps(numbers, args))])
 
 
 def text_lines(run: dict, title: str, is_identical: bool = False) -> list[str]:
@@ -181,27 +182,44 @@ def pattern_line(fits: bool, ended_by: str) -> str:
     return "The text does not fit the pattern yet: it was cut off. Allow more tokens."
 
 
-def next_step(numbers: dict, args: Namespace) -> str:
-    """Return one thing to try next, which the run has not done, with the run's flags."""
+def next_steps(numbers: dict, args: Namespace) -> list[str]:
+    """Return one thing to try next, which the run has not done, with the run's flags.
+
+    Return [] if there is none.
+    """
     speedup = numbers["speedup_measured"]
-    if speedup is not None and speedup < 1:
-        return f"{pay_command(args)}, because this was slower than plain decoding"
+    pay = pay_command(args)
+    if pay and speedup is not None and speedup < 1:
+        return [f"{pay}, because this was slower than plain decoding"]
     if args.trace:
-        return f"{pay_command(args)}, which measures more texts"
+        return [f"{pay}, which measures more texts"] if pay else []
     # At temperature 0 all probabilities on the page are 0 or 1.
     is_flat = args.temperature == 0 and not args.entry.greedy
     temperature = " --temperature 1" if is_flat else ""
-    return f"--trace run.html{temperature}, and open run.html"
+    return [f"--trace run.html{temperature}, and open run.html"]
 
 
-def pay_command(args: Namespace) -> str:
-    """Return the command that measures the run's models, decoder and temperature."""
+def pay_command(args: Namespace) -> str | None:
+    """Return the command that measures the run's models, decoder and temperature.
+
+    None if the run has a flag that tools.will_it_pay lacks, so that it would measure something
+    else.
+    """
+    own = {"dtype", "top_k", "top_p", "repetition_penalty", "window", *KINDS}
+    own |= {*args.settings}
+    if args.entry.is_chain:
+        own.discard("K")  # every K is measured
+    if own & args.given:
+        return None
     words = ["python -m tools.will_it_pay"]
-    names = {"target": "target_model_size", "draft": "draft_model_size",
-             "models_dir": "models_dir", "decoder": "decoder"}
-    for flag, name in names.items():
+    if args.given & {"target_model_size", "draft_model_size"}:
+        # Both, because the two programs have different defaults.
+        draft = args.draft_model_size if "draft" in args.needs else "none"
+        words += [f"--target {shlex.quote(args.target_model_size)}",
+                  f"--draft {shlex.quote(draft)}"]
+    for name in ("models_dir", "decoder", "backend"):
         if name in args.given:
-            words.append(f"--{flag} {shlex.quote(getattr(args, name))}")
+            words.append(f"--{name} {shlex.quote(getattr(args, name))}")
     if args.cut_vocab:
         words.append("--cut_vocab")
     if args.temperature not in (0, 1):  # 0 and 1 are measured in any case

@@ -62,8 +62,11 @@ def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
         raise ValueError(f"need at least one prompt in {source}, got an empty file")
 
 
-def entries_of_line(line: bytes) -> dict:
-    """Return {"prompt": text}, or the entries of a line that begins with {."""
+def entries_of_line(line: bytes, names: Iterable[str] = ENTRIES) -> dict:
+    """Return {"prompt": text}, or the entries of a line that begins with {.
+
+    ValueError unless all entries are among the names.
+    """
     text = utf8_text(line)
     if not text.startswith("{"):
         return {"prompt": text}
@@ -73,7 +76,7 @@ def entries_of_line(line: bytes) -> dict:
     except (ValueError, RecursionError) as error:  # not JSON, or nested too deeply
         raise ValueError("a line that begins with { must be a JSON object: "
                          f"{error}") from None
-    check_entries(given)
+    check_entries(given, names)
     return given
 
 

@@ -23,7 +23,7 @@ PARTS = {"files": "--models_dir models --prompts prompts --out out", "default": 
          "words": "word " * 600, "newline": "\n",
          "results": (ROOT / "benchmarks/results").as_posix()}
 FILES = {"prompts": b"A bear\nb\n", "blank": b"\n \n", "bad": b"A fox\nTwo \xff hens\n",
-         "no_token": b'A fox\n\n{"prompt": ""}\n'}
+         "own": b'{"prompt": "A fox", "regex": "("}\n', "no_token": b'A fox\n\n{"prompt": ""}\n'}
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
            f"{figures['measured']}")
     if figures["vocabularies"]:
         yield f"Vocabularies differ: {figures['vocabularies']}."
+    yield from figures.get("notes", ())  # files of an earlier version have none
     for case in figures["cases"]:
         # A case without costs was interrupted before its first part was measured.
         if "costs" in case:
@@ -93,14 +94,16 @@ def case_table(case: dict) -> str:
                            *(f"time: {name}" for name in case["plain"]["time"])], rows)
 
 
-def shares_of_time(seconds: Mapping[str, float]) -> list[str]:
+def shares_of_time(seconds: Mapping[str, float | None]) -> list[str]:
     """Return what percentage of the time each part takes.
 
     >>> shares_of_time({"draft": 1, "target": 2, "rest": 1})
     ['25 %', '50 %', '25 %']
     """
-    total = sum(seconds.values())
-    return [f"{100 * part / total:.0f} %" for part in seconds.values()]
+    parts = [part for part in seconds.values() if part is not None]
+    if len(parts) < len(seconds):  # no text was longer than one round
+        return ["-"] * len(seconds)
+    return [f"{100 * part / sum(parts):.0f} %" for part in parts]
 
 
 # ---- the picture

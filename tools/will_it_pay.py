@@ -51,8 +51,8 @@ from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
 from tools.report import draw_answer, paragraphs, picture_path
 from utils import find_folder, load_pair
-from variants import DECODERS
-from variants.registry import Costs, Models, Target, missing
+from variants import DECODERS, build
+from variants.registry import Costs, Decoder, Models, Target, missing
 from variants.shared.tree_gpt2 import tree_model
 
 MOST_GUESSES = N_ROWS - 1  # the largest K that is predicted: its pass is the longest measured
@@ -120,7 +120,8 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
             try:
                 # main.py writes an error for a blank line. Here it is skipped.
                 if line.strip():
-                    _, ids = text_and_ids(entries_of_line(line), encoder)
+                    given = entries_of_line(line, ("prompt", "messages", "id"))
+                    _, ids = text_and_ids(given, encoder)
                     yield nonempty(ids)
             except ValueError as error:
                 raise ValueError(f"{path}, line {i}: {error}") from None
@@ -131,52 +132,81 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
 def all_figures(args: Namespace) -> dict:
     """Return all figures: a case per temperature."""
     check_temperatures(args.temperature)
-    if args.decoder:
-        entry_of_flag(args.decoder)  # a wrong name is an error before models are loaded
+    # What is wrong with --decoder is an error before models are loaded or measured.
+    entry = entry_of_flag(args.decoder) if args.decoder else None
+    if entry and entry.greedy and 0 not in args.temperature:
+        raise ValueError(f"--decoder {entry.name} needs --temperature 0, because it is greedy")
     if args.draft is None:
         args.draft = default_draft(args.target)
     elif args.draft == "none":
         args.draft = None
     encoder, draft, target = load_models(args)
-    others = other_decoders(args, draft, target)
+    folder = find_folder(args.target, args.models_dir)
+    models = Models(draft or target, target, {}, folder, Costs(1.0, [1.0] * N_ROWS))
+    others = other_decoders(entry, bool(draft), models)
+    at_temperature = {T: decoders_at(T, others, models) for T in args.temperature}
     texts = prompts_as_ids(args, encoder, min(m.n_ctx for m in (draft, target) if m))
     library = getattr(target, "library", None)  # PyTorch, for a model of transformers
     figures = machine(library) | {
         "target": args.target, "draft": args.draft, "texts": named(len(texts), args.N),
         "vocabularies": str(getattr(draft, "common", "")),  # empty if they are equal
-        "cases": []}
+        "notes": notes(entry), "cases": []}
     try:
         for T in args.temperature:
             case = {"name": f"Temperature {T:g}"}
             figures["cases"].append(case)
-            measure_case(case, args, draft, target, texts, T, others)
-    except KeyboardInterrupt:
-        figures["interrupted"] = True
+            measure_case(case, args, draft, models, texts, T, at_temperature[T])
+    except (KeyboardInterrupt, ValueError) as why:
+        figures["interrupted"] = str(why)  # the error of a rule, such as FILE.py
     return figures
 
 
-def other_decoders(args: Namespace, draft: Target | None, target: Target) -> dict[str, tuple]:
-    """Return {name: (decoder, its flags)} of the race, without rounds of K guesses."""
-    models = Models(draft, target, {})
-    decoders: dict[str, tuple] = {}
-    for name, flags in (WITH_DRAFT if draft else WITHOUT_DRAFT).items():
-        entry = DECODERS[name]
-        if not missing(entry.needs(entry.settings(flags)), models):
-            words = "".join(f" --{flag} {value}" for flag, value in flags.items())
-            decoders[f"--decoder {name}{words}"] = (name, flags)
-    if args.decoder:
-        entry = entry_of_flag(args.decoder)
-        if "draft" in entry.needs(entry.settings({})) and not draft:
-            raise ValueError(f"--decoder {args.decoder} needs a draft: choose --draft MODEL")
-        decoders[f"--decoder {args.decoder}"] = (entry, {})
-    return decoders
+def other_decoders(entry: Decoder | None, has_draft: bool, models: Models
+                   ) -> dict[str, tuple[Decoder, dict]]:
+    """Return {name: (decoder, its flags)} of the race, without rounds of K guesses.
+
+    `entry` is --decoder's.
+    """
+    decoders = [(DECODERS[name], flags)
+                for name, flags in (WITH_DRAFT if has_draft else WITHOUT_DRAFT).items()]
+    decoders = [(each, flags) for each, flags in decoders
+                if not missing(each.needs(each.settings(flags)), models)]
+    if entry:
+        flags = {} if has_draft else entry.without_draft or {}
+        if "draft" in entry.needs(entry.settings(flags)) and not has_draft:
+            raise ValueError(f"--decoder {entry.name} needs a draft: choose --draft MODEL")
+        decoders.append((entry, flags))
+    return {f"--decoder {each.name}" + "".join(f" --{flag} {value}"
+                                               for flag, value in flags.items()): (each, flags)
+            for each, flags in decoders}
 
 
-def measure_case(case: dict, args: Namespace, draft: Target | None, target: Target,
+def decoders_at(temperature: float, others: dict, models: Models) -> dict:
+    """Return the decoders that run at this temperature; ValueError if one cannot be built."""
+    able = {name: decoder for name, decoder in others.items()
+            if temperature == 0 or not decoder[0].greedy}
+    for decoder in able.values():
+        # With the costs of `models`, which are not measured yet.
+        build(decoder[0], models._replace(sampling={"temperature": temperature}), decoder[1])
+    return able
+
+
+def notes(entry: Decoder | None) -> list[str]:
+    """Return what the report has to say about --decoder's entry."""
+    lines = []
+    if entry and entry.greedy:
+        lines.append(f"--decoder {entry.name} is greedy, so it is raced at temperature 0 only.")
+    if entry and entry.exact(entry.settings({})) is False:
+        lines.append(f"--decoder {entry.name} is not exact: its text does not follow the "
+                     "target's distribution.")
+    return lines
+
+
+def measure_case(case: dict, args: Namespace, draft: Target | None, models: Models,
                  texts: list, temperature: float, others: dict) -> None:
     """Add the figures of one temperature to `case`, each part as soon as it is measured."""
     # Without a draft the target takes its place, and no decoder of the race calls it.
-    guessing = draft or target
+    guessing, target = models.draft, models.target
     notify(f"{case['name']}: measuring the times of passes ..")
     turns = timed_turns(with_sampling(guessing, temperature=temperature),
                         with_sampling(target, temperature=temperature), texts[0], N_ROWS, TURNS)
@@ -184,7 +214,7 @@ def measure_case(case: dict, args: Namespace, draft: Target | None, target: Targ
     case |= {"costs": costs._asdict(), "disturbed": disturbance(turns)}
 
     def builder_of(name, flags):
-        return race.builder(name, flags, temperature, costs=costs)
+        return race.builder(name, flags, temperature, costs=costs, folder=models.folder)
 
     chains = {}  # {decoder: its K}
     if draft:
@@ -256,8 +286,8 @@ FLAGS = {
         type=float, nargs="+", default=[0.0, 1.0], metavar="T",
         help="temperatures of the races (default: 0 1)"),
     "prompts": dict(
-        type=Path, metavar="FILE", help="one prompt or JSON object per line, as in main.py "
-        "(default: six built-in prompts)"),
+        type=Path, metavar="FILE", help="one prompt per line, as text or as a JSON object with "
+        '"prompt" or "messages" (default: six built-in prompts)'),
     "decoder": dict(
         metavar="NAME", help="also race this decoder: a name from main.py, or FILE.py with "
         "your own rule"),

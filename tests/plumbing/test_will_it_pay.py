@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from itertools import chain
 from statistics import mean
 from types import SimpleNamespace
@@ -13,8 +14,9 @@ from measure import race
 from measure.answer import answer_of, conditions, raced_speedup
 from tests.checkpoints import HPARAMS, write_converted
 from tests.chromium import TELEPHONE
-from tests.commands import outcome, refusal
+from tests.commands import outcome, refusal, written
 from tests.pages import ROOT
+from tests.small import write_heads
 from theory.speedup import best_K, needed_alpha, walltime_improvement
 from tools import will_it_pay
 from utils import load_model
@@ -82,10 +84,10 @@ def races(monkeypatch):
     def recorded_repeats(draft, target, builders, *args, **named):
         runs = {name: [] for name in builders}
         results.append(runs)
-        for written in raced_repeats(draft, target, builders, *args, **named):
+        for texts in raced_repeats(draft, target, builders, *args, **named):
             for name in runs:
-                runs[name].append(written[name])
-            yield written
+                runs[name].append(texts[name])
+            yield texts
 
     monkeypatch.setattr(race, "raced_repeats", recorded_repeats)
     return results
@@ -223,7 +225,50 @@ def test_the_names_of_flags_are_those_of_main_too(models_dir, turns):
     assert out.startswith("Target draft, draft none.") and "17 new tokens" not in out
 
 
+def test_the_decoder_of_the_flag_is_raced_where_it_can_be(models_dir, turns, tmp_path):
+    """A greedy decoder at temperature 0 alone; suffix without a draft as main.py runs it."""
+    out = report(models_dir, "--decoder", "big_little", "--json", tmp_path / "a.json")
+    cold, warm = cases_of(tmp_path / "a.json")
+    assert "--decoder big_little" in cold["rows"] and "--decoder big_little" not in warm["rows"]
+    assert "--decoder big_little is greedy, so it is raced at temperature 0 only." in out
+    out = report(models_dir, "--decoder", "suffix", "--temperature", 0, draft="none")
+    assert out.count("| --decoder suffix") == 1
+
+
+def test_a_lossy_decoder_is_called_lossy(models_dir, turns):
+    out = report(models_dir, "--decoder", "lenient", "--temperature", 1)
+    assert "--decoder lenient is not exact: " in out
+
+
+def test_heads_are_found_in_the_targets_folder(models_dir, turns, tmp_path):
+    own = shutil.copytree(models_dir, tmp_path / "models")
+    write_heads(own / "target", load_model("target", own)[1].params)
+    out = report(own, "--decoder", "medusa", "--temperature", 0)
+    assert "| --decoder medusa |" in out
+
+
+def test_a_decoder_without_what_it_needs_is_refused_before_anything_is_measured(
+        models_dir, monkeypatch):
+    monkeypatch.setattr(will_it_pay, "timed_turns", None)
+    why = refusal(will_it_pay.main, "--models_dir", models_dir, "--target", "target", "--draft",
+                  "none", "--decoder", "medusa")
+    assert "there are no heads for this target" in why
+
+
+def test_a_figure_of_nothing_is_null_in_the_file(models_dir, turns, tmp_path):
+    out = report(models_dir, "--N", 1, "--temperature", 0, "--json", tmp_path / "a.json")
+    assert "NaN" not in (tmp_path / "a.json").read_text("utf-8")
+    assert outcome(will_it_pay.main, "--show", tmp_path / "a.json")[:2] == (0, out)
+
+
 # ---- interrupts
+
+def test_an_error_of_a_rule_leaves_the_finished_parts(models_dir, turns, tmp_path):
+    path = written(tmp_path, "def verify(guesses, p_draft, p_target, rng): return [-1]")
+    out = report(models_dir, "--decoder", path, "--json", tmp_path / "a.json", status=2)
+    case, = cases_of(tmp_path / "a.json")
+    assert "positions" in case and "were accepted" in out
+
 
 @pytest.mark.parametrize("n_texts, found", [
     (0, ["costs"]), (3, ["costs", "positions"]), (3 + 7 + 14, ["costs", "positions", "rows"])])

@@ -52,7 +52,7 @@ FAMILIES = {  # "type" or "type, what is special": sizes and settings
 }
 NO_CACHE = {"openai-gpt", "mamba", "lfm2", "qwen3_next"}  # every pass reads the whole text
 HAVE_WINDOWS = {"mistral, window", "gemma2", "gemma3_text", "gpt_oss"}
-PATH_BY_PATH = NO_CACHE | HAVE_WINDOWS | {"bloom", "mpt"}  # a tree takes a pass for each of its paths
+PATH_BY_PATH = NO_CACHE | HAVE_WINDOWS | {"bloom", "mpt"}  # a tree takes a pass for each path
 
 
 def random_model(name, dtype=torch.float64, seed=0, **settings):
