@@ -7,6 +7,7 @@ has a name, `place`, which the page uses instead of a line number: "verify.test"
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import speculative
@@ -23,16 +24,21 @@ PLACES = {  # {function of speculative.py: a name for each of its lines of code,
 def listing_of(entry: Decoder) -> list[dict]:
     """Return the functions of one round; [] if the decoder's test is not `speculative.verify`.
 
-    The decoder's guess comes first. Only lines of speculative.py have a place.
+    The decoder's guess comes first. Only lines of speculative.py have a place. Return [] also
+    if you have added or removed one of these lines, because the page would show wrong steps.
     """
     if entry.test is not speculative.verify:
         return []
+    for name, places in PLACES.items():
+        if len(code_lines(getattr(speculative, name))) != len(places.split()):
+            return []
     return [listed(function)
             for function in (entry.guess, speculative.verify, speculative.speculative_step)]
 
 
 def listed(function: Callable) -> dict:
     """Return a function's name, file, and lines: number, text and place of each."""
+    function = python_function(function)
     lines = code_lines(function)
     # A decoder's own guess may also be called `guess`, so functions are compared, not names.
     is_known = getattr(speculative, function.__name__, None) is function
@@ -42,6 +48,13 @@ def listed(function: Callable) -> dict:
     return {"name": function.__name__, "file": file_of(function),
             "lines": [{"number": number, "text": text, "place": place}
                       for (number, text), place in zip(lines, places, strict=True)]}
+
+
+def python_function(function: Callable) -> Callable:
+    """Return the function that a partial calls, or that an object with __call__ has."""
+    while isinstance(function, partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
 
 
 def file_of(function: Callable) -> str:

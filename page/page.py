@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lib.checkpoints.files import atomic
-from page.listing import file_of, listing_of
+from page.listing import file_of, listing_of, python_function
 from run.rounds import text_reader
 from run.task import Task
 from variants import DECODERS
@@ -80,6 +80,7 @@ def source_lines(entry: Decoder, rounds: Sequence[dict]) -> dict:
 
 def source_line(function: Callable) -> dict:
     """Return file, line and text of a function's first line."""
+    function = python_function(function)
     lines, n = inspect.getsourcelines(function)  # n: the number of lines[0] in its file
     return {"file": file_of(function), "line": n, "text": lines[0].strip()}
 

@@ -165,16 +165,16 @@ def round_as_data(result: Round, uniforms: list, test: Test,
     if is_tree:
         add_branches(seen["guesses"], result)
         return seen
-    # A step of yours may return tokens alone, without rows.
-    if len(result.p_target) == 0:
+    # Guesses 0 .. n_accepted - 1 were accepted. Guess n_accepted, if it counts as tested, was
+    # rejected.
+    for t, guess in enumerate(seen["guesses"][: result.n_tested]):
+        guess["accepted"] = t < n_accepted
+    # A step of yours may return a Round without rows.
+    if len(result.p_target) <= k or len(result.p_draft) < k:
         return seen
     for t, (token, guess) in enumerate(zip(guesses, seen["guesses"])):
         guess["p_draft"] = float(result.p_draft[t][token])
         guess["p_target"] = float(result.p_target[t][token])
-        # Guesses 0 .. n_accepted - 1 were accepted. Guess n_accepted, if it counts as tested,
-        # was rejected.
-        if t < result.n_tested:
-            guess["accepted"] = t < n_accepted
     # A different test draws different numbers, which cannot be assigned to guesses here.
     if test is verify:
         add_test(seen, uniforms)
@@ -249,8 +249,8 @@ def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
 def log_probabilities(result: Round, is_greedy: bool) -> list[float | None]:
     """Return the target's log-probability of each token of a round, after the settings.
 
-    The decoder is exact. None for a probability that is not known: a step of yours may return
-    tokens alone, without rows.
+    The decoder is exact. None for a probability that is not known, because a step of yours may
+    return tokens alone, and for a token that the target never draws, as a wrong rule may.
     """
     ids, rows = result.ids, result.p_target
     # The target's rows are one-hot, although some decoders read rows at temperature 1.
@@ -260,9 +260,9 @@ def log_probabilities(result: Round, is_greedy: bool) -> list[float | None]:
         # Row t is the row after the first t ids: they are a path of the tree.
         nodes = [result.guesses.find(ids[:t]) for t in range(len(ids))]
         rows = [row_after(result.p_target, node) for node in nodes]
-    if len(rows) == 0:
+    if len(rows) < len(ids):
         return [None] * len(ids)
-    return [math.log(row[token]) for row, token in zip(rows, ids)]
+    return [math.log(row[token]) if row[token] > 0 else None for row, token in zip(rows, ids)]
 
 
 # ---- a round as a line

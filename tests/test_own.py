@@ -30,6 +30,34 @@ def step(x, n_left, rng, draft, target, K):
     p_target = target(x, 1)
     return Round([int(p_target[-1].argmax())], [], [], p_target, 0)
 """
+ALWAYS = """
+from sampling import sample
+
+def verify(guesses, p_draft, p_target, rng):
+    return guesses + [sample(p_target[-1], rng)]
+"""
+BARE_STEP = """
+from speculative import Round
+
+def step(x, n_left, rng, draft, target, K):
+    guesses = [int(draft(x, 1)[-1].argmax())][: n_left - 1]
+    rows = target(x + guesses, len(guesses) + 1)
+    return Round([int(rows[0].argmax())], guesses, [], rows, 0)
+"""
+PARTIAL = """
+from functools import partial
+from variants.lenient import lenient_verify
+verify = partial(lenient_verify, lenience=1.0)
+"""
+CALLED = """
+import speculative
+
+class Verify:
+    def __call__(self, guesses, p_draft, p_target, rng):
+        return speculative.verify(guesses, p_draft, p_target, rng)
+
+verify = Verify()
+"""
 VERIFY = "def verify(guesses, p_draft, p_target, rng): "
 
 
@@ -77,7 +105,7 @@ def test_a_registered_decoder_in_a_file_has_its_notes_and_its_prediction(file):
     assert f"\n{path} decoding\n" in out
 
 
-@pytest.mark.parametrize("text", [RIGHT, BEST, STEP, SILENT_STEP])
+@pytest.mark.parametrize("text", [RIGHT, BEST, STEP, SILENT_STEP, BARE_STEP, PARTIAL, CALLED])
 def test_the_rounds_of_a_file_are_shown_and_kept_and_it_is_said_who_judges_it(file, tmp_path, text):
     path = file(text)
     page = tmp_path / "run.html"
@@ -88,6 +116,16 @@ def test_the_rounds_of_a_file_are_shown_and_kept_and_it_is_said_who_judges_it(fi
     shown = [token["id"] for result in run["rounds"] for token in result["ids"]]
     assert shown == json_of_run("--decoder", path, *SHORT)[path]["ids"]
     assert run["exact"] is None
+
+
+def test_a_token_that_the_target_never_draws_has_no_log_probability(file, tmp_path):
+    flags = ("--decoder", file(ALWAYS), "--temperature", 1, "--top_k", 3, *SHORT)
+    status, _, err = run_main(*flags, "--trace", tmp_path / "run.html")
+    assert status == 0, err
+    shown = [token["logprob"] for result in stored_run(tmp_path / "run.html")["rounds"]
+             for token in result["ids"]]
+    status, [record], err = records_of(tmp_path, ["One day a merchant who"], *flags, "--logprobs")
+    assert status == 0 and None in shown and None in record["logprobs"], err
 
 
 def test_a_file_continues_many_prompts(file, tmp_path):

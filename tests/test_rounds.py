@@ -15,7 +15,7 @@ from encoder import Encoder, byte_characters
 from lib.terminal import check_page_path
 from main import decode, decoder_step
 from measure.passes import Timed
-from page import page
+from page import listing, page
 from page.page import stored_run
 from run import rounds as watch
 from run.flags import parse_args, settings_for_json
@@ -263,6 +263,14 @@ def test_on_a_full_disk_the_report_is_printed_and_the_old_page_stays(tmp_path, m
     status, out, err = run_main(*flags)
     assert status == 2 and "target passes" in out and err.count("\n") == 1 and "run.html" in err
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("run.html", before)]
+
+
+def test_the_code_is_not_listed_if_a_line_of_it_was_added(monkeypatch):
+    entry = DECODERS["speculative"]
+    names = [listed["name"] for listed in page.listing_of(entry)]
+    assert names == ["guess", "verify", "speculative_step"]
+    monkeypatch.setitem(listing.PLACES, "verify", "one line")
+    assert page.listing_of(entry) == []
 
 
 # ---- numbers and rows, by hand
