@@ -62,7 +62,7 @@ class CommonTokens:
             raise ValueError("need a draft and a target with tokens in common, got none among "
                              f"{len(theirs)} and {len(ours)}; choose a different draft")
         self.ids, self.draft_ids = np.array(pairs).T  # ids[i] and draft_ids[i]: one token
-        self.n_vocab = max(ours) + 1  # ids may have holes
+        self.n_vocab = encoder.n_vocab  # ids may have holes
         self.n_draft_vocab = len(theirs)
         self.encode_bytes = draft_encoder.encode_bytes
         # What the draft reads of a text without bytes: any row is a distribution to guess from.
@@ -89,13 +89,13 @@ class CommonTokens:
     def draft_text(self, ids):
         """Return the draft's ids, one or more, of a text in the target's ids."""
         for token in ids:
-            if token not in self.pieces:
+            if token not in range(self.n_vocab):
                 raise ValueError(f"need ids in 0 .. n_vocab - 1 = {self.n_vocab - 1}, got "
                                  f"{token!r:.80}")
         # The bytes of neighbouring tokens are encoded together, because a token of the draft
         # may span several of ours. A special token of the draft separates such runs.
         text = []
-        pieces = (self.pieces[token] for token in ids)
+        pieces = (self.pieces.get(token, b"") for token in ids)  # a hole has no bytes
         for is_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
             if is_bytes:
                 text += self.encode_bytes(b"".join(run))

@@ -48,6 +48,10 @@ class ToyTokenizer:
     def __init__(self, *symbols):
         self.symbols = dict(enumerate(symbols))
 
+    @property
+    def n_vocab(self):
+        return max(self.symbols) + 1
+
     def decode_bytes(self, ids):
         return b"".join(self.symbols[token] for token in ids)
 
@@ -143,6 +147,8 @@ def test_a_row_has_an_entry_for_each_id_of_a_vocabulary_with_holes():
     model = TokenLevelIntersection(draft, CommonTokens(DRAFT, target))
     row = warp(model([0, 3]))[0]
     assert model.n_vocab == len(row) == 8 and set(np.flatnonzero(row)) == {0, 3, 7}
+    # The target may write an id without a token, which has no bytes.
+    np.testing.assert_array_equal(warp(model([0, 5, 3]))[0], row)
 
 
 def test_vocabularies_without_a_common_token_are_refused():
