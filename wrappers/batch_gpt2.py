@@ -12,7 +12,7 @@ Subtle: a text's logits must have the same last bits, whichever texts share its 
     change.
 (2) The compiled product (lib/backend/products.py) sums in one order for 1 to MAX_ROWS rows.
 (3) So a pass with the compiled product has at most MAX_ROWS rows, and a text with more new
-    tokens, such as a prompt, gets its own pass. No other text can then change the bits.
+    tokens, such as a prompt, gets its own passes. No other text can then change the bits.
 (4) The compiled product reads whole vectors of 32 bytes. A model with a matrix of a different
     width uses BLAS, so each of its texts gets its own pass.
 (5) Without Numba or on a GPU, all texts share a pass, although (1) applies: separate passes
@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from cache import CachedModel, cached, causal_mask, to_host, unembed, widened
+from cache import CachedModel, cached, causal_mask, part_ends, to_host, unembed, widened
 from gpt2 import GPT2
 from lib.backend.products import MAX_ROWS, has_whole_vectors, one_blas_thread, product_compiler
 from llama import Llama
@@ -68,9 +68,9 @@ class BatchReader(CachedModel):
         """
         if len({text for text, *_ in calls}) < len(calls):
             raise ValueError("need calls of different texts, got one text twice")
-        parts = [self.part(*call) for call in calls]
         logits = {}  # {text: its rows}, because `groups` sorts the parts by size
         with one_blas_thread():
+            parts = [self.part(*call) for call in calls]
             for group in groups(parts, most_rows(self.params, self.dtype)):
                 for part, rows in zip(group, self.read_parts(group)):
                     logits[part.text] = rows
@@ -81,14 +81,23 @@ class BatchReader(CachedModel):
         return self.alone(params, self.n_head)
 
     def part(self, text, ids, n_last):
-        """Return the Part of one call: a pass reads the ids that the text's cache lacks."""
+        """Return the Part of one call: a pass reads the ids that the text's cache lacks.
+
+        The first parts of a long prompt are read here, because CachedModel.read too reads them
+        by themselves.
+        """
         ids = list(ids)
         if text not in self.texts:
             empty_cache = np.zeros(self.cache.shape, self.cache.dtype, like=self.cache)
             self.texts[text] = ([], empty_cache)
         cached_ids, cache = self.texts[text]
         n_past = self.n_reusable(cached_ids, ids, n_last)
-        return Part(text, widened(cache, len(ids)), ids, n_past, n_last)
+        cache = widened(cache, len(ids))
+        *ends, _ = part_ends(n_past, len(ids), n_last)
+        for end in ends:
+            self.read_parts([Part(text, cache, ids[:end], n_past, n_last=1)])
+            n_past = end
+        return Part(text, cache, ids, n_past, n_last)
 
     def read_parts(self, parts):  # -> [n_last, n_vocab] of each part
         """Run one pass over the new tokens of all parts."""

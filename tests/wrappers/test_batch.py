@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from greenlet import greenlet
 
+from cache import PART
 from gpt2 import GPT2
 from lib.backend.products import product_compiler
 from sampling import with_sampling
@@ -57,6 +58,15 @@ def test_logits_are_those_of_the_text_alone(backend, dtype):
             calls.append((names[i], texts[i], n_last))
         for i, rows, (_, ids, n_last) in zip(chosen, model(calls), calls):
             np.testing.assert_allclose(rows, alone[i](ids, n_last), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("n_ids", [PART, PART + 2, 3 * PART])
+def test_a_long_prompt_is_read_in_the_parts_of_the_text_alone(n_ids):
+    params = lively_params(HPARAMS | dict(n_ctx=4 * PART), dtype=np.float32)
+    ids = np.random.default_rng(0).integers(0, 13, n_ids).tolist()
+    for n_last in (1, 3):
+        rows, = BatchGPT2(params, 2)([(Name(), ids, n_last)])
+        np.testing.assert_array_equal(rows, GPT2(params, 2)(ids, n_last))
 
 
 # ---- passes
