@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class Run:
         """
         self.seconds += seconds
         self.ids += result.ids
-        self.rounds.append(result._replace(p_draft=[], p_target=[]))
+        self.rounds.append(without_rows(result))
         if not self.n_first and not isinstance(result, ForcedRound):
             self.prompt_s = self.seconds
             self.n_first = len(self.ids)
@@ -112,6 +112,14 @@ class Run:
     def rate(self) -> float | None:
         """Return the tokens per second of the writing, which follows the prompt's round."""
         return quotient(self.n_written, self.writing_s)
+
+
+def without_rows(result: Round) -> Round:
+    """Return the round without its rows of n_vocab numbers, which are large."""
+    guesses = result.guesses
+    if isinstance(guesses, Tree):
+        guesses = replace(guesses, proposals=[])  # each has the row that it was drawn from
+    return result._replace(guesses=guesses, p_draft=[], p_target=[])
 
 
 def acceptance_figures(rounds: Sequence[Round]) -> dict:

@@ -166,6 +166,12 @@ def test_a_worker_of_the_survey_runs_a_file_and_can_send_its_text(file):
     assert [result.ids for result in sent.rounds] == [result.ids for result in ours.rounds]
 
 
+def test_a_text_of_trees_is_sent_without_its_rows():
+    given = {"prompt": "A fox", "n_tokens_to_generate": 12}
+    text = survey.written_text(("--decoder", "tree", "--temperature", "1"), given, 0)
+    assert len(pickle.dumps(text)) < 10_000  # a row of the bundled vocabulary has 32 kB
+
+
 def test_will_it_pay_races_a_file(file, monkeypatch):
     monkeypatch.setattr(will_it_pay, "OPENINGS", ["A fox"])
     monkeypatch.setattr(will_it_pay, "CHAINS", 1)

@@ -30,6 +30,7 @@ from tqdm import tqdm
 
 from lib.backend.arrays import in_one_line
 from lib.terminal import Help, Parser, command
+from measure.passes import without_rows
 from run.flags import parse_args
 from run.prompts import Job, Writer, Written, noting_step, task_of_line, write_records
 from run.task import Task, load_task
@@ -56,8 +57,7 @@ def written_text(words: tuple[str, ...], given: dict, index: int) -> Written:
     written = Written()
     step = noting_step(step, task, written, tqdm(disable=True))
     rounds = generate(task.x, step, task.n_new, np.random.default_rng(task.seed), task.ended)
-    # A worker sends the rounds to the client, without the distributions, which are large.
-    written.rounds = [result._replace(p_draft=[], p_target=[]) for result in rounds]
+    written.rounds = [without_rows(result) for result in rounds]  # a worker sends them
     return written
 
 
