@@ -139,6 +139,10 @@ def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) ->
     # The theorem is for one K, and a pattern forces tokens without a pass.
     if not task.entry.is_chain or not has_one_K or task.grammar:
         return None
+    # The theorem counts one draft pass for each guess.
+    n_guesses = sum(len(result.guesses) for result in fast.rounds)
+    if not fast.draft or fast.draft.n_passes() != n_guesses:
+        return None
     # The prediction is shown next to a measured speed-up only.
     if alpha is None or measured_speedup(plain, fast) is None:
         return None
@@ -146,7 +150,7 @@ def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) ->
     K = max(len(result.guesses) for result in fast.rounds)
     row_ms = plain.target.ms()  # plain decoding computes one row per pass
     pass_ms = fast.target.ms()
-    draft_ms = fast.draft.ms() if fast.draft else None
+    draft_ms = fast.draft.ms()
     if row_ms is None or pass_ms is None or draft_ms is None:
         return None
     return walltime_improvement(alpha, K, draft_ms / row_ms, pass_ms / row_ms)

@@ -99,13 +99,13 @@ class ChatTokens:
         The name of a special token in the text becomes that token.
         """
         text.encode("utf-8")  # ValueError for a lone surrogate, as Encoder.encode
-        ids = self.tokenizer.encode(text).ids
-        if ids[-1:] != [self.end_of_text]:  # True if end_of_text is None
-            return ids
+        encoding = self.tokenizer.encode(text)
         # Some tokenizers add the end of a text to every text, which a model would not continue.
-        # An end that the caller wrote by its name stays.
-        end_name = self.symbols[self.end_of_text]
-        return ids if text.endswith(end_name) else ids[:-1]
+        # The mask has a 1 for an added token, so an end that the caller wrote stays.
+        is_added = encoding.special_tokens_mask[-1:] == [1]
+        if is_added and encoding.ids[-1] == self.end_of_text:
+            return encoding.ids[:-1]
+        return encoding.ids
 
     def encode_bytes(self, data):
         """Return the ids of bytes, which may begin or end within a character; no <s>.
