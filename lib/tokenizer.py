@@ -7,6 +7,7 @@ class Tokenizer(Protocol):
     """List what encoder.Encoder and ChatTokens (wrappers/chat_tokens.py) both offer."""
 
     n_vocab: int
+    special: set[str]  # the symbols that stand for no text
     end_of_text: int | None  # the token that ends a text, if the vocabulary has one
     end_tokens: set[int]  # all tokens at which a text ends
 

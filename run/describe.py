@@ -178,7 +178,7 @@ def pattern_line(fits: bool, ended_by: str) -> str:
     if fits:
         return "The text fits the pattern."
     if ended_by == "stop":
-        return "The text does not fit the pattern: a --stop token ended it."
+        return "The text does not fit the pattern: --stop ended it."
     return "The text does not fit the pattern yet: it was cut off. Allow more tokens."
 
 

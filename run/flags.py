@@ -58,8 +58,8 @@ TEXT: Flags = {
         type=whole_from_0, default=100, metavar="N", help="number of new tokens"),
     # "append": a list of texts, or None without the flag
     "stop": dict(
-        action="append", metavar="TEXT", help="stop at this token of the vocabulary, or right "
-        "after this text of several tokens; may be repeated (default: the target's end of "
+        action="append", metavar="TEXT", help="end the text right after this text, or at this "
+        "special token, such as <|im_end|>; may be repeated (default: the target's end of "
         "text)"),
     "regex": dict(
         metavar="TEXT", help="write only text that matches this regular expression, then stop"),
@@ -85,11 +85,11 @@ LOADING: Flags = {
         "transformers (PyTorch; for models other than GPT-2)")}
 MODELS: Flags = {
     "draft_model_size": dict(
-        default="tales-small", metavar="SIZE", help="124M, 355M, 774M, 1558M, a folder name in "
-        "--models_dir, the path of a Hugging Face folder, or owner/name on the Hugging Face "
-        "hub; it may have a different vocabulary (short: --draft)"),
+        default="tales-small", metavar="SIZE", help="as --target_model_size (short: --draft)"),
     "target_model_size": dict(
-        default="tales-large", metavar="SIZE", help="as --draft_model_size (short: --target)"),
+        default="tales-large", metavar="SIZE", help="124M, 355M, 774M, 1558M, smollm2, a "
+        "folder in --models_dir, the path of a Hugging Face folder or .gguf file, or "
+        "owner/name on its hub (short: --target)"),
     **LOADING,
     "dtype": dict(
         choices=("float32", "float64", "int8", "bfloat16", "auto"), default="float32",
@@ -146,6 +146,9 @@ def when_given(flag, condition):
 # Rows (condition, sentence): flags that meet the condition are refused with the sentence. A
 # flag without an effect is an error, because the user expects one.
 REFUSED: list[tuple[Callable, str]] = [
+    *((when_given(flag, lambda args, flag=flag: not (vars(args) | args.settings)[flag]),
+       f"--{flag} needs the name of a file, got an empty one")
+      for flag in ("prompt_file", "trace", "memory")),
     *((lambda args, pair=pair: {*pair} <= args.given,
        f"--{pair[0]} and --{pair[1]} are both given: choose one")
       for names in (("prompt", "prompt_file", "chat"), KINDS)
@@ -237,7 +240,12 @@ def make_parser(first: Parser, entry: Decoder) -> Parser:
     for title, flags in COMMON.items():
         parser.add_flags(title, flags)
     own = {}
+    taken = {"help", "draft", "target", *FIRST, *(name for flags in COMMON.values()
+                                                  for name in flags)}
     for name, (default, flag) in entry.flags.items():
+        if name in taken:
+            raise ValueError(f"--decoder {entry.name}: `build` has a parameter {name}, and "
+                             f"--{name} is a flag of main.py: rename the parameter")
         text = flag.help
         # A tuple is shown as it is typed: 2,2,1.
         if isinstance(default, tuple):
@@ -279,7 +287,7 @@ def grammar_of_flags(args: Namespace) -> str | None:
         with open_flag(kind, text, "rb") as file:
             data = file.read()
         try:
-            text = data.decode()
+            text = data.decode("utf-8-sig")  # without the mark that some editors write first
         except UnicodeDecodeError as why:
             raise ValueError(f"--{kind} {text} is not text in UTF-8: {why}") from None
         # --json prints the settings. They show the pattern itself, because the file may change.

@@ -35,7 +35,7 @@ def prompt_of_flags(args: Namespace) -> dict:
     if args.chat is not None:
         content = utf8_text(os.fsencode(args.chat))
         return {"messages": [{"role": "user", "content": content}]}
-    if args.prompt_file:
+    if args.prompt_file is not None:
         source = args.prompt_file
         opened = open_flag("prompt_file", source, "rb")
     elif args.prompt == "-":
@@ -108,7 +108,7 @@ class Task(NamedTuple):
     seed: Any  # what default_rng takes: a number, or [number, index] for a line of --prompts
     n_ctx: int  # the smaller n_ctx of the two models
     window: bool = False  # continue beyond n_ctx, with a window of the text
-    stop_texts: tuple[str, ...] = ()  # of several tokens each: a text ends right after one
+    stop_texts: tuple[str, ...] = ()  # a text ends right after one of them
     x: list[int] = []  # the prompt's tokens
     is_chat: bool = False  # the prompt is a chat, and the new text its answer
     logprobs: bool = False  # whether the records have the target's log-probabilities
@@ -230,6 +230,8 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     common = getattr(draft, "common", None)
     draft, target = models_of_decoder(args.entry, args.settings, draft, target)
     if path := args.settings.get("memory"):
+        import filelock  # noqa: F401  # optional, and needed after the run
+
         from lib.memory import read_memory
         # A bad file, or one that cannot be written, is an error before the run.
         try_to_write("memory", Path(path))
@@ -244,7 +246,8 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     if args.grammar:
         task = with_pattern(task, args.grammar, vars(args))
     _, ids = text_and_ids(given, encoder)
-    return with_ids(task, ids, advice=" or add --window")
+    # A pattern and a window exclude each other.
+    return with_ids(task, ids, advice="" if args.grammar else " or add --window")
 
 
 def models_of_decoder(entry: Decoder, settings: dict, draft: LogitsModel | None,
@@ -305,7 +308,7 @@ def check_backend(args: Namespace, folders: list[Path]) -> None:
 
 def stops(names: list[str] | None, encoder: Tokenizer, flag: str = "--stop"
           ) -> tuple[set[int], tuple[str, ...]]:
-    """Return the tokens of --stop, names of one token each, and its texts, all other names.
+    """Return the tokens of --stop, names of special tokens, and its texts, all other names.
 
     Without the flag, return the ends of text of the vocabulary.
     """
@@ -315,8 +318,8 @@ def stops(names: list[str] | None, encoder: Tokenizer, flag: str = "--stop"
     for name in names:
         if not name:
             raise ValueError(f"{flag} needs a text, and an empty one would end every text")
-        try:
+        if name in encoder.special:
             tokens.add(encoder.id_of(name))
-        except ValueError:  # several tokens
+        else:
             texts.append(utf8_text(os.fsencode(name)))
     return tokens, tuple(texts)

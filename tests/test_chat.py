@@ -64,6 +64,12 @@ def test_a_text_ends_right_after_a_stop_text_of_several_tokens(n_letters_left, n
     assert got["text"].endswith(text) and got["text"].endswith(stop)
 
 
+def test_a_stop_text_that_is_a_token_ends_a_text_within_a_longer_token_too():
+    task = load_task(parse_args(["--stop", "."]))
+    longer = task.encoder.id_of('."')
+    assert task.ended([longer]) and task.text_of([longer]).endswith(".")
+
+
 def test_a_stop_text_is_found_across_tokens_without_text():
     """The name of a special token is not in the text that --stop reads."""
     task = load_task(parse_args(["--stop", "ab"]))

@@ -158,6 +158,21 @@ def test_the_flags_of_a_file_are_those_of_its_build(file):
     assert "--lenience does not apply" in refusal(main.main, "--decoder", path, "--lenience", 1)
 
 
+@pytest.mark.parametrize("name", ["batch", "temperature", "decoder", "draft", "help"])
+def test_a_flag_of_a_file_that_main_has_too_is_refused(file, name):
+    path = file(f"""from typing import Annotated
+from speculative import draft_and_verify
+from variants.registry import Flag, whole
+from variants.speculative import DECODER
+
+def build(models, {name}: Annotated[int, Flag(whole, "guesses")] = 4):
+    return draft_and_verify(models.draft_rows, models.target_rows, {name})
+
+DECODER = DECODER._replace(build=build)""")
+    why = refusal(main.main, "--decoder", path, *SHORT)
+    assert f"`build` has a parameter {name}, and --{name} is a flag of main.py: rename" in why
+
+
 def test_a_worker_of_the_survey_runs_a_file_and_can_send_its_text(file):
     given = {"prompt": "A fox", "n_tokens_to_generate": 12}
     text, ours = (survey.written_text(("--decoder", decoder, "--temperature", "1"), given, 0)

@@ -193,7 +193,7 @@ def test_forced_tokens_need_no_pass_and_are_counted_apart():
 
 @pytest.mark.parametrize("flags, words", [
     ((), "The text fits the pattern."), (("--n_tokens_to_generate", 3), "not fit the pattern yet"),
-    (("--stop", " with"), "The text does not fit the pattern: a --stop token ended it.")])
+    (("--stop", " with"), "The text does not fit the pattern: --stop ended it.")])
 def test_a_run_says_whether_its_text_fits_and_what_ended_one_that_does_not(flags, words):
     assert words in run_main("--prompt", BEGINNING, "--regex", SEVEN, *flags)[1]
 
