@@ -136,6 +136,7 @@ def decode(task: Task, new_step: Callable[[Task, Models], Step],
             bar.update(len(result.ids))
             start = time.perf_counter()  # what is shown is no part of the run's time
     if show_text:
+        show_text(run.ids, is_whole=True)
         print("\n")
     return run
 

@@ -101,6 +101,9 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
     """
     folder = find_folder(model_size, models_dir)
     if runs_in_transformers(folder, backend):
+        if not (folder / "config.json").is_file():
+            raise ValueError("--backend transformers needs a Hugging Face folder, got "
+                             f"{folder}; python -m tools.export writes one of a GPT-2")
         if dtype == "int8":
             raise ValueError(f"--dtype int8 needs a model of this project, and transformers "
                              f"runs {folder}: choose a different --dtype")

@@ -26,7 +26,7 @@ from lib.terminal import Parser, command
 from measure.passes import Run
 from page.page import page_text, run_as_data
 from run.entries import ENTRIES, check_entries, task_of_entries
-from run.flags import parse_args
+from run.flags import full_name, parse_args
 from run.rounds import watched
 from run.task import (
     MAX_PROMPT,
@@ -180,14 +180,20 @@ def main(argv=None):
     parser.add_argument("--port", type=whole_from_0, default=8000,
                         help="port of the page; 0 chooses a free port (default: 8000)")
     own, others = parser.parse_known_args(argv)
+    others = [*map(full_name, others)]
     for flag in others:
         name = flag.removeprefix("--").partition("=")[0]  # "top_k" of "--top_k=5"
         if flag.startswith("--") and name not in FLAGS:
             raise ValueError(f"{flag} is not a flag of page.live: choose it on the page, or "
                              "see --help")
-    args = parse_args(others)
+    args = parse_args(others, "page.live")
     # A port that is used is an error before the models are loaded.
-    with ThreadingHTTPServer((HOST, own.port), Handler) as server:
+    try:
+        server = ThreadingHTTPServer((HOST, own.port), Handler)
+    except OSError as error:
+        raise OSError(f"cannot use port {own.port}: {error.strerror}; choose a different "
+                      "--port") from None
+    with server:
         # http.server makes a new Handler for each connection, which reads the task here.
         server.task = load_task(args)
         compile_products(server.task.models.target)  # the first text must not wait for Numba

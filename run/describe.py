@@ -37,16 +37,19 @@ def text_lines(run: dict, title: str, is_identical: bool = False) -> list[str]:
     return [title, "-" * len(title), f"Time = {run['time_s']:.2f}s", f"Text = {text}", ""]
 
 
-def text_printer(task: Task, title: str) -> Callable[[list[int]], None]:
+def text_printer(task: Task, title: str) -> Callable[..., None]:
     """Print the title and the prompt of a text; return a function that prints its new part.
 
-    The function gets all new tokens so far. A character is printed with its last token.
+    The function gets all new tokens so far, and whether they are the whole text. A character is
+    printed with its last token; what is left of one at the end is shown as U+FFFD.
     """
     n_shown = 0
 
-    def show(new):
+    def show(new, is_whole=False):
         nonlocal n_shown
-        text = task.text_of(new).rstrip("\ufffd")
+        text = task.text_of(new)
+        if not is_whole:
+            text = text.rstrip("\ufffd")
         print_safely(text[n_shown:], sys.stdout, end="")
         n_shown = len(text)
 
@@ -66,7 +69,8 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
                      none="")
     # A pass over more positions takes longer, so they are shown with the time.
     pass_ms = shown(numbers["target_pass_ms"])
-    pass_ms += shown(numbers["rows_per_target_pass"], " for {:.1f} positions", none="")
+    if numbers["target_pass_ms"] is not None:
+        pass_ms += shown(numbers["rows_per_target_pass"], " for {:.1f} positions", none="")
     passes = str(numbers["target_passes"])
     if numbers["reading_passes"]:
         passes += f" + {numbers['reading_passes']} to read the prompt"

@@ -184,11 +184,14 @@ REFUSED: list[tuple[Callable, str]] = [
 
 # ---- parsed
 
-def parse_args(argv: Sequence[str] | None = None) -> Namespace:
-    """Return the checked flags; the decoder's own flags are in `settings`."""
+def parse_args(argv: Sequence[str] | None = None, program: str = "main.py") -> Namespace:
+    """Return the checked flags; the decoder's own flags are in `settings`.
+
+    Messages begin with the name of the program.
+    """
     words = [*map(full_name, sys.argv[1:] if argv is None else argv)]
     # The first parser reads --decoder; the second one, which knows all flags, has the --help.
-    first = Parser(prog="main.py", add_help=False)
+    first = Parser(prog=program, add_help=False)
     first.add_flags("decoder", FIRST)
     entry = entry_of_flag(first.parse_known_args(words)[0].decoder)
     parser = make_parser(first, entry)
@@ -235,7 +238,7 @@ def make_parser(first: Parser, entry: Decoder) -> Parser:
     """Return the parser of the common flags and of one decoder's flags."""
     # The help keeps line breaks, for the examples, so the names are broken into lines here.
     names = textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
-    parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
+    parser = Parser(prog=first.prog, usage="main.py [--decoder NAME] [flags]", parents=[first],
                     description=DESCRIPTION, epilog=EXAMPLES + names, formatter_class=Help)
     for title, flags in COMMON.items():
         parser.add_flags(title, flags)

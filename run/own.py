@@ -15,6 +15,7 @@ from typing import Any
 
 import speculative
 from exact import rule_file
+from lib.pattern import DeadEnd
 from speculative import Step, make_step
 from variants.registry import GUESSES, Decoder, Models
 
@@ -72,8 +73,10 @@ def entry_of_functions(rule: rule_file.FileRule) -> Decoder:
 
 
 def in_a_sentence(path: Path, function: Callable[[], Any]) -> Any:
-    """Return function(); raise ValueError with one sentence for any error."""
+    """Return function(); raise ValueError with one sentence for any error but a DeadEnd."""
     try:
         return function()
+    except DeadEnd:  # of the run's pattern, which is no fault of the file
+        raise
     except (Exception, SystemExit) as error:
         raise rule_file.RuleError(rule_file.sentence(error, path)) from error

@@ -10,6 +10,7 @@ import pytest
 
 import main
 import utils
+from run.describe import text_printer
 from run.flags import parse_args
 from run.task import load_task
 from sampling import with_sampling
@@ -107,6 +108,17 @@ def test_log_probabilities_are_the_targets_and_the_same_in_a_record(tmp_path):
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+def test_the_half_of_a_character_at_the_end_of_a_text_is_shown_on_a_terminal(capsys):
+    task = load_task(parse_args(["--prompt", "A"]))
+    half = task.encoder.encode("é")[:1]
+    assert task.encoder.decode(half) == "\ufffd"
+    show = text_printer(task, "Title")
+    show(half)
+    assert capsys.readouterr().out.endswith("Text = A")
+    show(half, is_whole=True)
+    assert capsys.readouterr().out == "\ufffd"
 
 
 def test_on_a_terminal_both_texts_appear_as_they_are_written():

@@ -286,6 +286,11 @@ def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
         assert f"\nspeed-up                 1.00   {speedup:.2f}  (theory, " in printed
 
 
+def test_a_run_of_one_round_has_no_time_of_a_pass_after_the_prompts(clock):
+    printed = comparison_in_words(run_figures(clock, N=2, K=2), parse_args([]))
+    assert "\nms per target pass" not in printed and " positions" not in printed
+
+
 @pytest.mark.parametrize("flags, speedup, tip", [
     ("", 2.0, "--trace run.html --temperature 1, and open run.html"),
     ("--decoder big_little", 2.0, "--trace run.html, and open run.html"),  # greedy

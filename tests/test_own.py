@@ -2,12 +2,15 @@
 
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
 import main
 from lib.backend import products
+from lib.pattern import DeadEnd
 from run.flags import entry_of_flag
+from run.own import in_a_sentence
 from tests.commands import json_of_run, outcome, records_of, refusal, run_main, written
 from tests.test_judge import GUESS, RIGHT, STEP
 from tests.test_rounds import stored_run
@@ -150,6 +153,14 @@ def test_a_file_continues_many_prompts(file, tmp_path):
 def test_what_is_wrong_with_a_file_is_one_sentence(file, text, sentence):
     """When it is read, and when it runs. tests/test_judge.py has all sentences."""
     assert re.search(sentence, refusal(main.main, "--decoder", file(text), *SHORT).strip())
+
+
+def test_a_pattern_that_cannot_go_on_is_no_fault_of_the_file():
+    def step():
+        raise DeadEnd("here")
+
+    with pytest.raises(DeadEnd):
+        in_a_sentence(Path("mine.py"), step)
 
 
 def test_the_flags_of_a_file_are_those_of_its_build(file):

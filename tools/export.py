@@ -1,4 +1,4 @@
-"""Export a model for other programs, as a Hugging Face folder or a GGUF file for llama.cpp.
+"""Export a GPT-2 for other programs, as a Hugging Face folder or a GGUF file for llama.cpp.
 
     python -m tools.export 124M exported/124M
     python -m tools.export tales-large exported/tales-large.gguf --format gguf
@@ -23,7 +23,7 @@ from utils import MODELS_DIR, find_folder, load_encoder_hparams_and_params
 def checked_flags(argv: Sequence[str] | None) -> Namespace:
     """Return the flags; ValueError if they contradict, or a file would be overwritten."""
     parser = Parser("python -m tools.export", description=__doc__.split("\n")[0])
-    parser.add_argument("model", help="the model, named as in main.py's --target_model_size")
+    parser.add_argument("model", help="a GPT-2, named as in main.py's --target_model_size")
     parser.add_argument("path", type=Path,
                         help="where to write the model: a folder (hf) or a file (gguf)")
     parser.add_argument("--format", choices=["hf", "gguf"], default="hf",
@@ -51,6 +51,8 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
     # Even --force does not replace the model that is read, or a file in its folder. Only the
     # path's parent is resolved, because a file of a model may be a link to a different folder.
     model_folder = find_folder(args.model, args.models_dir).resolve()
+    if model_folder.is_file():
+        raise ValueError(f"need a GPT-2 in a folder, got the file {model_folder}")
     folders_above = (path.parent.resolve() / path.name).parents
     if path.resolve() == model_folder or model_folder in folders_above:
         raise ValueError(f"{path} is the model itself or in its folder: choose a new name")

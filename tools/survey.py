@@ -102,8 +102,8 @@ def finished_texts(client, write: Callable, jobs: Iterable[Job]) -> Iterator[Wri
         except KilledWorker as why:
             yield Written(error=in_one_line(why))
         except Exception as why:
-            raise OSError("need workers that can load the models, got "
-                          f"{in_one_line(why)}") from why
+            raise OSError(f"a worker could not write a text: {in_one_line(why)}. All workers "
+                          "need the same checkout and the same models") from why
         # One job more, if there is one.
         futures.extend(islice(submitted, 1))
 
@@ -130,7 +130,7 @@ def main(argv=None):
                         help="number of workers on this machine (default: one per core)")
     # All words but the survey's own two flags are main.py's flags. Workers parse them again.
     own, words = parser.parse_known_args(argv)
-    args = parse_args(words)
+    args = parse_args(words, "tools.survey")
     if args.prompts is None:
         raise ValueError("tools.survey needs --prompts FILE and --out FILE.jsonl")
     if own.workers and own.scheduler:

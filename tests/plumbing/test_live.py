@@ -195,7 +195,9 @@ def test_ctrl_c_ends_it_while_a_text_is_written():
 
 
 def test_a_port_that_is_used_is_named_in_one_line(server):
-    refusal(live.main, "--port", server.server_port)
+    port = server.server_port
+    why = refusal(live.main, "--port", port)
+    assert f"cannot use port {port}: " in why and "choose a different --port" in why
 
 
 def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):

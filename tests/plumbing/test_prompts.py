@@ -461,7 +461,7 @@ def test_a_prompt_that_kills_workers_is_an_error_and_other_faults_end_the_run(mo
     texts = texts_with_fault(killed, monkeypatch)
     assert [text.rounds for text in texts] == [["a round"]] * 2 + [[]] + [["a round"]] * 3
     assert "KilledWorker" in texts[2].error and not texts[3].error
-    with pytest.raises(OSError, match="workers that can load the models, got MemoryError: no room"):
+    with pytest.raises(OSError, match="a worker could not write a text: MemoryError: no room"):
         texts_with_fault(MemoryError("no room"), monkeypatch)
 
 
