@@ -243,8 +243,7 @@ def make_parser(first: Parser, entry: Decoder) -> Parser:
     for title, flags in COMMON.items():
         parser.add_flags(title, flags)
     own = {}
-    taken = {"help", "draft", "target", *FIRST, *(name for flags in COMMON.values()
-                                                  for name in flags)}
+    taken = {"help", "draft", "target", *FIRST}.union(*COMMON.values())
     for name, (default, flag) in entry.flags.items():
         if name in taken:
             raise ValueError(f"--decoder {entry.name}: `build` has a parameter {name}, and "

@@ -173,6 +173,17 @@ def test_a_schema_gives_a_document_that_its_validator_accepts(tmp_path, temperat
     jsonschema.validate(json.loads(text), SCHEMA)
 
 
+def test_a_schema_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "schema.json").write_text('{"type": "null"}', encoding="utf-8-sig")
+    text, _ = written_text("--json_schema", str(tmp_path / "schema.json"))
+    assert text.strip() == "null"
+
+
+def test_no_window_is_advised_that_a_pattern_refuses():
+    why = refusal(main.main, "--regex", "a+", "--prompt", "word " * 600)
+    assert "shorten it" in why and "--window" not in why
+
+
 def test_every_decoder_writes_texts_that_fit():
     for name, entry in DECODERS.items():
         for temperature in ("0",) if entry.greedy else ("0", "1"):
