@@ -89,7 +89,7 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
         ("to the first token", shown(plain["prompt_s"], "{:.2f} s"),
          shown(fast["prompt_s"], "{:.2f} s")),
         ("of which measuring", "-", shown(numbers.get("measuring_s"), "{:.2f} s")),
-        ("tokens per second", shown(plain["tokens_per_second"], "{:.1f}"),
+        ("tokens/s after it", shown(plain["tokens_per_second"], "{:.1f}"),
          shown(fast["tokens_per_second"], "{:.1f}")),
         ("target passes", plain["tokens"], passes),
         ("tokens per pass", "1.00", shown(numbers["tokens_per_target_pass"])),
@@ -193,6 +193,8 @@ def next_steps(numbers: dict, args: Namespace) -> list[str]:
     """
     speedup = numbers["speedup_measured"]
     pay = pay_command(args)
+    if numbers.get("vocabularies") and speedup is not None and speedup < 1:
+        return ["--decoder quantized, whose draft has the target's own vocabulary"]
     if pay and speedup is not None and speedup < 1:
         return [f"{pay}, because this was slower than plain decoding"]
     if args.trace:

@@ -132,7 +132,7 @@ def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
     assert [" ".join(row.split()) for row in table_lines(got, "speculative")] == [
         "plain speculative", "speed-up 1.00 1.94 (theory, from this run's passes: 2.08)",
         "with the prompt 1.00 1.73", "time 88.00 s 51.00 s",
-        "to the first token 11.00 s 17.00 s", "tokens per second 0.1 0.2", "target passes 8 3",
+        "to the first token 11.00 s 17.00 s", "tokens/s after it 0.1 0.2", "target passes 8 3",
         "tokens per pass 1.00 2.67", "ms per target pass 11000.00 14000.00 for 4.0 positions",
         "ms per draft pass - 1000.00", "guesses accepted - 6 of 7 tested, 86 %",
         "accepted per round - 2.00 (0 in 0 rounds, 1 in 1, 2 in 1, 3 in 1)", "texts identical yes"]
@@ -314,6 +314,13 @@ def test_the_tip_keeps_the_runs_flags_and_is_nothing_that_was_done(
     monkeypatch.chdir(tmp_path)
     args = parse_args(shlex.split(flags))
     assert next_steps({"speedup_measured": speedup}, args) == ([tip] if tip else [])
+
+
+def test_a_slow_draft_of_another_vocabulary_is_told_of_the_targets_own_copy():
+    args = parse_args([])
+    for speedup, named in (0.8, True), (1.2, False), (None, False):
+        [tip] = next_steps({"speedup_measured": speedup, "vocabularies": "9 in common"}, args)
+        assert tip.startswith("--decoder quantized") == named
 
 
 def test_the_judges_command_has_the_temperature_0_that_was_given():

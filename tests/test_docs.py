@@ -121,7 +121,7 @@ def each_output(kind, words=""):
 
 def untimed_lines(output):
     """Return the lines of an output that neither a clock nor the machine fills."""
-    timed = ("Time", "speed-up", "time", "tokens per second", "ms per", "Matrix", "Try")
+    timed = ("Time", "speed-up", "time", "tokens/s after it", "ms per", "Matrix", "Try")
     return [line for line in output.split("\n") if not line.startswith(timed)]
 
 

@@ -34,7 +34,7 @@ from lib.backend import products
 from lib.terminal import notify
 from lib.tokenizer import Tokenizer
 from measure import command, race
-from measure.answer import answer_of, raced_speedup
+from measure.answer import FEWEST_RUNS, FEWEST_TOKENS, answer_of, raced_speedup
 from measure.clock import machine
 from measure.costs import N_ROWS, disturbance, least_costs, timed_turns
 from measure.models import OPENINGS, named
@@ -147,6 +147,9 @@ def all_figures(args: Namespace) -> dict:
     at_temperature = {T: decoders_at(T, others, models) for T in args.temperature}
     texts = prompts_as_ids(args, encoder, min(m.n_ctx for m in (draft, target) if m))
     library = getattr(target, "library", None)  # PyTorch, for a model of transformers
+    if args.N < FEWEST_TOKENS or args.repeats < FEWEST_RUNS:
+        notify(f"There will be figures but no answer, which needs --N {FEWEST_TOKENS} and "
+               f"--repeats {FEWEST_RUNS} or more ..")
     figures = machine(library) | {
         "target": args.target, "draft": args.draft, "texts": named(len(texts), args.N),
         "vocabularies": str(getattr(draft, "common", "")),  # empty if they are equal

@@ -293,6 +293,18 @@ def test_after_ctrl_c_the_finished_parts_are_shown_and_stored(
         assert "fewer than 3 runs are too few (--repeats 1)" in out
 
 
+def test_too_few_runs_or_tokens_are_told_before_anything_is_measured(models_dir, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(will_it_pay, "timed_turns", interrupted)
+    for flags, is_told in (("--repeats", 2), True), (("--N", 15), True), ((), False):
+        said = []
+        monkeypatch.setattr(will_it_pay, "notify", said.append)
+        report(models_dir, *flags, status=130)
+        assert ("no answer, which needs --N 16 and --repeats 3" in "".join(said)) == is_told
+
+
 # ---- the picture
 
 @pytest.mark.parametrize("suffix, start", [(".png", b"\x89PNG"), (".svg", b"<?xml")])
