@@ -16,8 +16,9 @@ A call has B rounds, one per row of its arrays, with K guesses each. Tokens are 
     tokens     [B, K + 1]        the accepted guesses and one more token, then -1
 
 The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
-With `padding=True` some rounds have fewer guesses. The missing guesses are then -1, and the
-rows of p_draft and p_target that belong to them are zeros.
+With `padding=True` some rounds have fewer guesses. The missing guesses are then -1. The rows of
+p_draft and p_target that belong to them are other distributions, because an engine that reuses
+its buffers leaves old rows there.
 
 If your verifier has different arguments, write a lambda. In these lambdas g is guesses, q is
 p_draft, p is p_target and u is uniforms:
@@ -31,6 +32,8 @@ p_draft, p is p_target and u is uniforms:
     check(lambda g, q, p, u: verify(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1])))
     # the verifier returns (tokens, n_accepted), of which your function `cut` makes tokens
     check(lambda g, q, p, u: cut(*verify(g, q, p, u)))
+    # the verifier relies on rows of zeros in p_draft for missing guesses
+    check(lambda g, q, p, u: verify(g, q * (g >= 0)[..., None], p, u))
 
 How it works
  1. A toy is a small draft and a small target. The verifier is called with every path of K
@@ -349,16 +352,11 @@ class Cases:
 
         # a path's weight is the product of its guesses' probabilities; padding, which reads
         # token 0 for -1, has the factor 1
-        p_draft[:, ~is_guess] = 1
         tokens = np.maximum(paths, 0)[None, :, :, None]  # [1, n, K, 1]: for every toy
-        weight = np.take_along_axis(p_draft, tokens, axis=-1).prod(axis=(2, 3))  # [n_toys, n]
+        factors = np.take_along_axis(p_draft, tokens, axis=-1)[..., 0]  # [n_toys, n, K]
+        weight = np.where(is_guess, factors, 1).prod(axis=2)
         # with padding a path has one of K + 1 lengths, which share a toy's weight equally
         weight /= self.K + 1 if self.padding else 1
-
-        # the rows of padding are zeros; the target's row 1 + t follows guess t
-        p_draft[:, ~is_guess] = 0
-        after_guesses = p_target[:, :, 1:]  # a view, so the next line writes into p_target
-        after_guesses[:, ~is_guess] = 0
 
         # a case is a toy and a path that the toy's draft can write
         is_possible = weight > 0
@@ -1199,7 +1197,7 @@ def parser_of_words():
     parser.add_argument("--dtype", default="float64",
                         help="precision: float64 (default) or float32")
     parser.add_argument("--padding", action="store_true",
-                        help="give some rounds fewer guesses, then -1 and rows of zeros")
+                        help="give some rounds fewer guesses, then -1 and arbitrary rows")
     parser.add_argument("--sampling", action="store_true",
                         help="give no uniforms: the rule draws its own numbers")
     program = parser.add_argument_group("for a program", "--command must be the last flag")

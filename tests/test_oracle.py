@@ -329,25 +329,41 @@ def in_a_tuple(*arrays):
     return np.where(tokens < 0, 7, tokens), (tokens >= 0).sum(axis=1) - 1
 
 
+def with_zeros(guesses, p_draft, p_target, uniforms):
+    assert not p_draft[guesses < 0].any()
+    return chain(guesses, p_draft, p_target, uniforms)
+
+
 def cut(tokens, n_accepted):
     return np.where(np.arange(tokens.shape[1]) <= n_accepted[:, None], tokens, -1)
 
 
 @pytest.mark.parametrize("verify, line", [*zip(
-    [last_uniforms_apart, without_p_draft, with_a_bonus_token, in_a_tuple], LAMBDAS, strict=True)])
+    [last_uniforms_apart, without_p_draft, with_a_bonus_token, in_a_tuple, with_zeros], LAMBDAS,
+    strict=True)])
 def test_the_lambdas_of_the_docstring_serve_verifiers_with_other_arguments(verify, line):
-    assert check(eval(line, {"verify": verify, "draw": draw, "cut": cut})).exact
+    function = eval(line, {"verify": verify, "draw": draw, "cut": cut})
+    assert check(function, K=2, padding=verify == with_zeros).exact
 
 
 def test_padding_allows_rounds_of_any_number_of_guesses():
-    def right(guesses, p_draft, p_target, uniforms):
-        assert not p_draft[guesses < 0].any() and not p_target[:, 1:][guesses < 0].any()
-        return chain(guesses, p_draft, p_target, uniforms)
-
-    assert check(right, padding=True).exact and check(right, dtype="float32", padding=True).exact
+    assert check(chain, padding=True).exact and check(chain, dtype="float32", padding=True).exact
     for k in (0, 1):
         wrong = wrong_where(lambda g, u, k=k: (g >= 0).sum(axis=1) == k)
         assert check(wrong, K=2).exact and check(wrong, K=2, padding=True).exact is False
+
+
+def test_rows_that_belong_to_no_guess_are_not_zeros():
+    """A bonus token from max(p_target - p_draft, 0) is right only if the draft's row is zeros."""
+    def verify(guesses, p_draft, p_target, uniforms):
+        tokens = chain(guesses, p_draft, p_target, uniforms)
+        has_no_guess = guesses[:, 0] < 0
+        weights = np.maximum(p_target - np.pad(p_draft, batched.PAD_ROW), 0)[:, 0]
+        last = np.minimum(draw(weights, uniforms[:, -1]), 2)
+        tokens[has_no_guess, 0] = last[has_no_guess]
+        return tokens
+
+    assert check(verify, padding=True).exact is False and check(verify).exact
 
 
 class Other:

@@ -23,17 +23,18 @@ int main(int n_words, char **words) {
         int K = number(), V = number();
         if (K >= MOST || V > MOST) return 1;
         for (int t = 0; t < K; t++) guess[t] = number();
+        guess[K] = -1; /* no guess at position K; a missing guess is -1 too */
         for (int i = 0; i < K * V; i++) p_draft[i / V][i % V] = number();
         for (int i = 0; i < (K + 1) * V; i++) p_target[i / V][i % V] = number();
         for (int t = 0; t <= K; t++) uniform[t] = number();
 
-        int n = 0; /* accepted guesses; a missing guess is -1 */
-        while (n < K && guess[n] >= 0 &&
+        int n = 0; /* accepted guesses */
+        while (guess[n] >= 0 &&
                uniform[n] * p_draft[n][guess[n]] < p_target[n][guess[n]]) n++;
 
         double weight[MOST], sum = 0; /* of the residual: the part of p_target above p_draft */
         for (int v = 0; v < V; v++) {
-            double q = n < K && !is_wrong ? p_draft[n][v] : 0; /* no guess at position K */
+            double q = guess[n] >= 0 && !is_wrong ? p_draft[n][v] : 0;
             weight[v] = p_target[n][v] > q ? p_target[n][v] - q : 0;
             sum += weight[v];
         }

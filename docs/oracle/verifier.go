@@ -26,13 +26,13 @@ func main() {
 	for words.Scan() {
 		K, _ := strconv.Atoi(words.Text())
 		V := int(read(1)[0])
-		guesses := read(K)
-		pDraft := append(read(K*V), make([]float64, V)...) // row t begins at t * V; no guess at K
+		guesses := append(read(K), -1) // no guess at position K; a missing guess is -1 too
+		pDraft := read(K * V)          // row t begins at t * V
 		pTarget := read((K + 1) * V)
 		uniforms := read(K + 1)
 
-		n := 0 // accepted guesses; a missing guess is -1
-		for n < K && guesses[n] >= 0 &&
+		n := 0 // accepted guesses
+		for guesses[n] >= 0 &&
 			uniforms[n]*pDraft[n*V+int(guesses[n])] < pTarget[n*V+int(guesses[n])] {
 			n++
 		}
@@ -41,7 +41,7 @@ func main() {
 		sum := 0.0
 		for v := range weights {
 			weights[v] = pTarget[n*V+v]
-			if !isWrong {
+			if guesses[n] >= 0 && !isWrong {
 				weights[v] = math.Max(0, pTarget[n*V+v]-pDraft[n*V+v])
 			}
 			sum += weights[v]

@@ -12,21 +12,21 @@ fn main() {
 
         let size = take(2);
         let (k, v) = (size[0] as usize, size[1] as usize);
-        let guesses = take(k);
-        let mut p_draft = take(k * v); // row t begins at t * v
+        let mut guesses = take(k);
+        let p_draft = take(k * v); // row t begins at t * v
         let p_target = take((k + 1) * v);
         let uniforms = take(k + 1);
-        p_draft.resize((k + 1) * v, 0.0); // no guess at the last position
+        guesses.push(-1.0); // no guess at position k; a missing guess is -1 too
 
         let place = |t: usize| t * v + guesses[t] as usize;
         let is_accepted = |t: &usize| uniforms[*t] * p_draft[place(*t)] < p_target[place(*t)];
-        let is_guess = |t: &usize| guesses[*t] >= 0.0; // a missing guess is -1
+        let is_guess = |t: &usize| guesses[*t] >= 0.0;
         let n = (0..k).take_while(is_guess).take_while(is_accepted).count();
 
         // of the residual: the part of p_target above p_draft
         let mut weights = vec![];
         for i in n * v..(n + 1) * v {
-            let q = if is_wrong { 0.0 } else { p_draft[i] };
+            let q = if is_guess(&n) && !is_wrong { p_draft[i] } else { 0.0 };
             weights.push((p_target[i] - q).max(0.0));
         }
         let goal = uniforms[k] * weights.iter().sum::<f64>();
