@@ -372,7 +372,8 @@ def remarks(judged: Judged, wrong: Found, path: Path) -> Iterator[str]:
         return
     rule = rule_with_these_texts(judged)
     if rule:
-        yield f"the same figures as {rule.id}: {rule.name} (docs/wild.md)"
+        yield (f"the same figures as {rule.id}: {rule.name} (docs/wild.md), "
+               "as far as the toys show")
     if draws_nothing(judged):
         yield ("it draws no random number, so it can be right for greedy decoding only: "
                f"python -m exact.judge {path} --temperature 0")

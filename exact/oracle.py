@@ -55,7 +55,7 @@ report.exact    True     the target's distribution on all toys, up to rounding
                 None     not known: no fault in a sample, a distance that is too small to be
                          confirmed, or "not checked" with a reason
 
-    check_by_sampling(verify, n)                for verifiers that draw their own random numbers
+    check_by_sampling(verify)                   for verifiers that draw their own random numbers
     python -m exact.oracle FILE.py              a copy of this file: python oracle.py FILE.py
     python oracle.py --command ./verifier ..    for a program in any language
     check(Program(["./verifier"]))              likewise, in Python
@@ -112,6 +112,8 @@ SAMPLES = 1 << 5  # points that are tried in a box when it is cut out
 POINTS = CHUNK  # points that must agree with all boxes of an exact verifier
 MOST_POINTS = 1 << 18  # points that may be tried to confirm that a verifier is not exact
 FALSE_ALARM = 1e-9  # the largest probability that they confirm it although it is exact
+ROUNDS = 2_000_000  # sampled rounds
+ROUNDS_OF_PROGRAM = 200_000  # sampled rounds of a program, which is slower than a function
 
 # Rows are called a second time, because an answer must not depend on the rest of the batch.
 REPEATED = 1 << 10  # rows before the search; the random points are called again after it
@@ -215,8 +217,10 @@ KNOWN = {  # written by exact/rules/oracle_rows.py
 # figures that differ by less are called equal
 TOLERANCE = 3e-6
 
-DEPENDS = ("a row's tokens depend on more than its arguments: on other rows, on earlier calls, "
-           "or on random numbers drawn inside (then use check_by_sampling, or --sampling)")
+DEPENDS = "a row's tokens depend on more than its arguments: on {}"
+ON_OTHERS = DEPENDS.format("other rows, on their number, or on earlier calls")
+ON_CHANCE = DEPENDS.format("random numbers drawn inside (then use check_by_sampling, or "
+                           "--sampling), or on earlier calls")
 
 NOT_KNOWN = ("not known: the distance is so small that it may come from intervals of uniforms "
              "that no point has met")
@@ -315,12 +319,14 @@ class Cases:
     p_target    [n_cases, K + 1, V]
     """
 
-    def __init__(self, K, V, dtype, asarray, padding, rows):
+    def __init__(self, K, V, dtype, asarray, padding, rows, tolerance):
         """Hold the cases of TOYS, or of own `rows`."""
         if dtype not in DTYPES:
             raise ValueError(f"need dtype of {[*DTYPES]}, got {dtype!r}")
         if not callable(asarray):
             raise ValueError(f"need a function asarray, got {asarray!r}")
+        if tolerance is not None and not 0 < tolerance < 1:
+            raise ValueError(f"need 0 < tolerance < 1, got {tolerance!r}")
         self.K = whole_number("K", K, 1)
         if rows is None:
             draft, target = toys_for(whole_number("V", V, 2))
@@ -333,6 +339,9 @@ class Cases:
             raise ValueError(f"need V ** K <= {MOST_PATHS:,}, because every path of guesses is "
                              f"tried, got {self.V} ** {self.K}")
         self.dtype = dtype
+        _, rounding = DTYPES[dtype]
+        self.tolerance = rounding if tolerance is None else tolerance
+        self.within = "" if tolerance is None else f" to within {tolerance:g}"
         self.asarray = asarray
         self.padding = padding
         self.has_known_figures = rows is None and (K, V) == (3, 3) and not padding
@@ -401,7 +410,7 @@ class Cases:
         has_one = (uniforms[row].astype(np.float32) == 1).any()
         if self.dtype == "float64" and has_one:
             reason += (" (so large that it is 1 in float32: such a verifier needs "
-                       'dtype="float32")')
+                       'dtype="float32", or --dtype float32)')
         raise Refused(reason, row)
 
 
@@ -469,6 +478,14 @@ def points_at_thresholds(boxes, box, rng):
     return points
 
 
+class Goals(NamedTuple):
+    """Hold a point with a different answer in each of some boxes."""
+
+    points: np.ndarray  # [n, n_axes]
+    rows: np.ndarray  # [n], their rows in the call
+    n_rows: int  # of the call
+
+
 def contradictions(boxes, box, points, tokens):
     """Return the numbers of boxes with different answers, and the first point with one in each.
 
@@ -477,7 +494,8 @@ def contradictions(boxes, box, points, tokens):
     """
     different = np.flatnonzero((tokens != boxes.tokens[box]).any(axis=1))
     wrong_boxes, first = np.unique(box[different], return_index=True)
-    return wrong_boxes, points[different[first]]
+    rows = different[first]
+    return wrong_boxes, Goals(points[rows], rows, len(points))
 
 
 class Search:
@@ -525,9 +543,9 @@ class Search:
 
     def halves(self, boxes, goals):
         """Return each box cut in two, where the answer changes before the goal."""
-        if len(goals) == 0:
+        if len(goals.rows) == 0:
             return boxes
-        self.has_intervals |= (goals != boxes.high).any()
+        self.has_intervals |= (goals.points != boxes.high).any()
         axis, coordinate = change_on_the_way(self.answer, boxes, goals)
         each = np.arange(len(axis))
         # the lower half ends just before the change, and the upper half begins at the change
@@ -562,22 +580,24 @@ def change_on_the_way(answer, boxes, goals):
     The first step that changes the answer decides the axis.
     """
     walk = [boxes.low]
-    for a in range(goals.shape[1]):
+    for a in range(goals.points.shape[1]):
         after_step = walk[-1].copy()
-        after_step[:, a] = goals[:, a]
+        after_step[:, a] = goals.points[:, a]
         walk.append(after_step)
     # [n_axes + 1, n, ..]: the answers at all points of the walks
     tokens = np.stack([answer(boxes.case, points) for points in walk])
     is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n]
     constant = np.flatnonzero(~is_change.any(axis=0))
     if len(constant):  # the answer at a goal is no longer different
-        raise depends(constant[0], len(goals))
+        place = place_in_call(goals.rows[constant[0]], goals.n_rows)
+        raise depends(constant[0], len(goals.rows), f"as {place}")
     axis = is_change.argmax(axis=0)
     each = np.arange(len(axis))
     # step a leads from point a to point a + 1
     before = np.stack(walk)[axis, each]
     old = tokens[axis, each]
-    return axis, coordinate_of_change(answer, boxes.case, before, old, axis, goals[each, axis])
+    return axis, coordinate_of_change(answer, boxes.case, before, old, axis,
+                                      goals.points[each, axis])
 
 
 def coordinate_of_change(answer, case, before, old, axis, above):
@@ -627,7 +647,11 @@ def call_again(answer, case, points, tokens, rng):
         different = np.flatnonzero((again != tokens[rows]).any(axis=1))
         if len(different):
             row = different[0]
-            raise depends(row, len(rows), f"as {place_in_call(rows[row], len(case))}")
+            # a verifier that draws inside does not repeat its answers to an equal call
+            is_random = any((answer(case[rows], points[rows]) != again).any()
+                            for _ in range(ALONE))
+            place = place_in_call(rows[row], len(case))
+            raise depends(row, len(rows), f"as {place}", is_random)
 
 
 def place_in_call(row, n):
@@ -636,9 +660,10 @@ def place_in_call(row, n):
     return f"row {row - start} of a call with B = {min(CHUNK, n - start):,}"
 
 
-def depends(row, n, earlier="in an earlier call"):
+def depends(row, n, earlier="in an earlier call", is_random=False):
     """Return what to raise if one of n rows gets other tokens than earlier."""
-    return Refused(f"{DEPENDS}; {place_in_call(row, n)} got other tokens than {earlier}")
+    reason = ON_CHANCE if is_random else ON_OTHERS
+    return Refused(f"{reason}; {place_in_call(row, n)} got other tokens than {earlier}")
 
 
 # ---- the verdict
@@ -752,12 +777,14 @@ def first_different_length(cases, came, should, differ):
     return None
 
 
-def report_on(cases, differ, method, written, is_enumerated):
+def report_on(cases, differ, method, written, seen=None):
     """Return the Report on the rounds.
 
     differ    (came, should) -> for each toy, whether its two distributions differ
     method    in words, how the rounds were chosen
+    seen      in words, which faults sampled rounds show; None if the rounds are enumerated
     """
+    is_enumerated = seen is None
     came, should = distributions(cases, written)
     distances = distances_of(came, should)
     toy = int(distances.argmax())
@@ -766,7 +793,8 @@ def report_on(cases, differ, method, written, is_enumerated):
     per_round = np.bincount(cases.toy[written.case], n_tokens * written.weight)  # [n_toys]
     mean_tokens = float(per_round.mean())
     padding = "" if cases.padding else "no padding, "
-    summary = (f"total variation {distance:.2g} from the target's distribution, "
+    noise = "" if is_enumerated else ", noise included,"
+    summary = (f"total variation {distance:.2g}{noise} from the target's distribution, "
                f"{mean_tokens:.4g} tokens per round (K = {cases.K}, V = {cases.V}, "
                f"{padding}{method})")
 
@@ -774,8 +802,9 @@ def report_on(cases, differ, method, written, is_enumerated):
     if difference is None:
         # a sample without a fault does not prove that there is none
         exact = True if is_enumerated else None
-        verdict = "exact" if exact else "no fault seen"
-        text = f"{verdict}: {summary}"
+        text = f"{'exact' if exact else 'no fault seen'}{cases.within}: {summary}"
+        if not exact:
+            text += f"\n{seen}"
         if written.uniforms is None:
             text += f"\n{ROUNDS_ALONE}"
         return Report(exact, distance, text, None, None, mean_tokens)
@@ -793,10 +822,11 @@ def report_on(cases, differ, method, written, is_enumerated):
         for name, figures in KNOWN.items():
             if np.allclose(figures, ours, rtol=0, atol=TOLERANCE):
                 rule = name
-                lines.append(f"the same figures as: {rule}")
+                lines.append(f"the same figures as: {rule} (as far as the toys show)")
     _, rounding_of_float32 = DTYPES["float32"]
     if is_enumerated and cases.dtype == "float64" and distance < rounding_of_float32:
-        lines.append('within float32 rounding: for a verifier in float32 say dtype="float32"')
+        lines.append('within float32 rounding: for a verifier in float32 say dtype="float32", '
+                     "or --dtype float32")
     text = "\n".join([f"NOT exact: {summary}", *lines, f"({ORIGIN})"])
     return Report(False, distance, text, first_wrong_token, rule, mean_tokens)
 
@@ -809,18 +839,20 @@ def not_checked(refused, cases):
     return Report(None, np.nan, text, is_checked=False)
 
 
-def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, rows=None):
+def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, rows=None,
+          tolerance=None):
     """Return the Report on a verifier whose uniforms are arguments.
 
-    dtype     in which the verifier computes
-    asarray   converts NumPy's arrays to the verifier's arguments
-    padding   whether some rows have fewer guesses
-    rows      your toy instead of TOYS: (draft, target), [V + 1, V] each; a row sums to 1
+    dtype       in which the verifier computes
+    asarray     converts NumPy's arrays to the verifier's arguments
+    padding     whether some rows have fewer guesses
+    rows        your toy instead of TOYS: (draft, target), [V + 1, V] each; a row sums to 1
+    tolerance   the largest total variation of a right verifier; None: the rounding in DTYPES
     """
-    arguments = K, V, dtype, asarray, padding, rows
+    arguments = K, V, dtype, asarray, padding, rows, tolerance
     report = report_of_boxes(verify, Cases(*arguments))
     if report is None:  # too many boxes: it does more than compare uniforms with thresholds
-        return check_by_sampling(verify, 200_000, *arguments, pass_uniforms=True)
+        return check_by_sampling(verify, None, *arguments, pass_uniforms=True)
     return report
 
 
@@ -843,7 +875,7 @@ def trusted_boxes(answer, cases, rng):
     points all agree with the boxes with a probability of at most (1 - d)^n <= exp(-n d). For
     n_needed points this is FALSE_ALARM / MOST_TRIES, because there are MOST_TRIES tries.
     """
-    bits, rounding = DTYPES[cases.dtype]
+    bits, _ = DTYPES[cases.dtype]
     search = Search(answer, rng, SAMPLES)
     boxes = search.find(search.cubes(len(cases.weight), cases.K + 1, 2**bits - 1))
     for _ in range(MOST_TRIES):
@@ -852,7 +884,7 @@ def trusted_boxes(answer, cases, rng):
         rounds = rounds_in(boxes, cases)
         distances = distances_of(*distributions(cases, rounds))
         toy = distances.argmax()
-        if distances[toy] <= rounding:
+        if distances[toy] <= cases.tolerance:
             after = search.tried(boxes, rounds.weight, POINTS)
             is_certain = True
         else:
@@ -870,7 +902,7 @@ def trusted_boxes(answer, cases, rng):
 def report_of_boxes(verify, cases):
     """Return the Report on a verifier with these cases; None if boxes cannot be found."""
     rng = np.random.default_rng(0)
-    bits, rounding = DTYPES[cases.dtype]
+    bits, _ = DTYPES[cases.dtype]
     n_cases = len(cases.weight)
 
     def answer(case, points):
@@ -892,9 +924,9 @@ def report_of_boxes(verify, cases):
         method = "the same for all uniforms"
 
     def differ(came, should):
-        return distances_of(came, should) > rounding
+        return distances_of(came, should) > cases.tolerance
 
-    report = report_on(cases, differ, method, rounds_in(boxes, cases), is_enumerated=True)
+    report = report_on(cases, differ, method, rounds_in(boxes, cases))
     if report.exact is False and not is_certain:
         text = report.text.replace("NOT exact", NOT_KNOWN, 1)
         return report._replace(exact=None, text=text)
@@ -910,12 +942,13 @@ def draw_cases(cases, n_each, rng):
     return np.concatenate(drawn)
 
 
-def check_by_sampling(verify, n=200_000, K=3, V=3, dtype="float64", asarray=np.asarray,
-                      padding=False, rows=None, false_alarm=1e-9, seed=0, pass_uniforms=False):
+def check_by_sampling(verify, n=None, K=3, V=3, dtype="float64", asarray=np.asarray,
+                      padding=False, rows=None, tolerance=None, false_alarm=FALSE_ALARM, seed=0,
+                      pass_uniforms=False):
     """Return the Report on verify(guesses, p_draft, p_target), which draws its own numbers.
 
-    Each toy gets an equal part of the n rounds, n_each. A right verifier is called wrong with a
-    probability of at most `false_alarm`:
+    Each toy gets an equal part of the n rounds, n_each (None: ROUNDS, or ROUNDS_OF_PROGRAM). A
+    right verifier is called wrong with a probability of at most `false_alarm`:
 
      1. Let p be the target's probability of a start of a text, and f its frequency in the
         rounds of a toy. A shorter round counts with the probability that the target completes
@@ -926,17 +959,31 @@ def check_by_sampling(verify, n=200_000, K=3, V=3, dtype="float64", asarray=np.a
         limit. So each event has a probability of at most exp(-n_each limit).
      4. The limit is log(n_events / false_alarm) / n_each. Each event then has a probability of
         at most false_alarm / n_events, and all events together of at most false_alarm.
+     5. KL(a, p) >= 2 (a - p)^2 by Pinsker's inequality. So without an event, f is within
+        sqrt(limit / 2) of p. If the verifier's probability is 2 sqrt(limit / 2) or more from p,
+        f must then be sqrt(limit / 2) or more from the verifier's probability. By 2. and 4.,
+        this has a probability of at most false_alarm / n_events.
+
+    With a tolerance, p in KL(f, p) is replaced by the number that is nearest to f in
+    [p - tolerance, p + tolerance].
     """
-    cases = Cases(K, V, dtype, asarray, padding, rows)
+    cases = Cases(K, V, dtype, asarray, padding, rows, tolerance)
+    if n is None:
+        n = ROUNDS_OF_PROGRAM if isinstance(verify, Program) else ROUNDS
     n_each = whole_number("n", n, cases.n_toys) // cases.n_toys
     rng = np.random.default_rng(seed)
     # two events, too high and too low, for each toy and each start of 1 .. K + 1 tokens
     n_starts = sum(cases.V**m for m in range(1, cases.K + 2))
     n_events = 2 * cases.n_toys * n_starts
     limit = np.log(n_events / false_alarm) / n_each
+    smallest = cases.tolerance + 2 * np.sqrt(limit / 2)
+    seen = ("a fault that changes the probability of a text's first tokens by "
+            f"{smallest:.2g} or more would be seen (missed with a probability of at most "
+            f"{false_alarm:g})")
 
     def differ(f, p):
-        is_different = kl(f, p) > limit  # [n_toys, V, .., V]
+        nearest = np.clip(f, p - cases.tolerance, p + cases.tolerance)
+        is_different = kl(f, nearest) > limit  # [n_toys, V, .., V]
         return is_different.reshape(cases.n_toys, -1).any(axis=1)
 
     case = draw_cases(cases, n_each, rng)
@@ -953,7 +1000,7 @@ def check_by_sampling(verify, n=200_000, K=3, V=3, dtype="float64", asarray=np.a
         method += ", because few boxes of uniforms do not describe the answers"
     weight = np.full(len(case), 1 / n_each)  # the weights of a toy's rounds sum to 1
     written = Written(case, tokens, weight, uniforms if pass_uniforms else None)
-    return report_on(cases, differ, method, written, is_enumerated=False)
+    return report_on(cases, differ, method, written, seen)
 
 
 def kl(f, p):
@@ -1200,7 +1247,15 @@ def parser_of_words():
                         help="give some rounds fewer guesses, then -1 and arbitrary rows")
     parser.add_argument("--sampling", action="store_true",
                         help="give no uniforms: the rule draws its own numbers")
-    program = parser.add_argument_group("for a program", "--command must be the last flag")
+    parser.add_argument("--n", type=int,
+                        help=f"rounds with --sampling (default {ROUNDS:,}; "
+                        f"{ROUNDS_OF_PROGRAM:,} of a program)")
+    rounding = ", ".join(f"{size:g} in {dtype}" for dtype, (_, size) in DTYPES.items())
+    parser.add_argument("--tolerance", type=float,
+                        help="call a rule exact up to this total variation (default "
+                        f"{rounding})")
+    program = parser.add_argument_group("for a program", "--command must be the last flag; "
+                                        "`--command -- PROGRAM` allows the program any flags")
     program.add_argument("--seconds", type=float,
                          help=f"time limit for the start and {LINES} lines "
                          f"(default {SECONDS:g})")
@@ -1225,12 +1280,22 @@ def main(argv=None):
     parser = parser_of_words()
     ours, words = split_words(sys.argv[1:] if argv is None else argv)
     args = parser.parse_args(ours)
+    our_flags = {f"--{name}" for name in vars(args)} - {"--file"}
+    its_flags = {word.partition("=")[0] for word in words or []}
+    if words and words[0] == "--":
+        words = words[1:]
+    elif our_flags & its_flags:
+        parser.error(f"{min(our_flags & its_flags)} must come before --command (if it is a "
+                     "flag of the program, write `--command -- PROGRAM ..`)")
     # `words` is None without --command, and an empty list after --command without a program
     if (args.file is None) == (words is None) or words == []:
         parser.error("need FILE.py or --command PROGRAM")
     if args.file and args.seconds is not None:
         parser.error("--seconds applies only to --command")
-    options = {name: getattr(args, name) for name in ("K", "V", "dtype", "padding")}
+    if args.n is not None and not args.sampling:
+        parser.error("--n applies only to --sampling")
+    names = ("K", "V", "dtype", "padding", "tolerance", *["n"][:args.sampling])
+    options = {name: getattr(args, name) for name in names}
     # an error of the verifier is printed like an error of the flags: in one line, with status 2
     try:
         if words:

@@ -20,6 +20,7 @@ from exact.oracle import check, check_by_sampling
 from exact.rules import batched, oracle_rows, verifiers
 from exact.rules.batched import EXACT, WRONG, draw
 from exact.rules.batched import batch_chain as chain
+from exact.rules.guesses import bfloat16
 from exact.rules.register import BY_ID
 from exact.rules.verifiers import at
 from speculative import draft_and_verify, make_step
@@ -63,7 +64,7 @@ def test_every_wrong_rule_is_seen_and_named(name, K, dtype):
                and np.allclose(shown.get("p_draft", row_of(draft, i)), row_of(draft, i),
                                rtol=0, atol=2e-6) for draft, target in oracle.TOYS[3] for i in rows)
     assert report.rule == f"{name}: {BY_ID[name].name}"
-    assert f"\nthe same figures as: {report.rule}\n" in str(report)
+    assert f"\nthe same figures as: {report.rule} (as far as the toys show)\n" in str(report)
     assert report.distance > max(KNOWN[name][:-1]) - 2e-6
 
 
@@ -425,7 +426,8 @@ EXAMPLE = r" for guesses \[\d, \d, \d\] and uniforms \[[\d., e-]+\]"
     (lambda tokens: tokens[:, ::-1], r"then -1, got \[-1, "),
     (lambda tokens: np.where(tokens < 0, -2, tokens), r"then -1, got \[\d, .*-2\]"),
     (lambda tokens: tokens[::-1], "depend on more than its arguments: on other rows"),
-    (RNG.permutation, "random numbers drawn inside")])
+    (lambda tokens: np.c_[RNG.integers(3, size=len(tokens)), np.full_like(tokens[:, 1:], -1)],
+     r"on random numbers drawn inside \(then use check_by_sampling, or --sampling\)")])
 def test_what_cannot_be_judged_gets_one_sentence(change, sentence):
     """The ratio rule's tokens are changed."""
     report = check(lambda *arrays: change(chain(*arrays)))
@@ -461,11 +463,12 @@ def test_a_row_that_depends_on_its_batch_or_on_earlier_calls_is_told(rows_of_bat
     (lambda B: np.arange(B) == 700,
      r"row \d+ of a call with B = \d+ got other tokens than as row 700 of a call with B = 1,024 "),
     (lambda B: np.full(B, B == 4), r"row 0 of a call with B = 4 got .* row \d+ .* B = 1,024 "),
-    (lambda B: np.arange(B) >= 20_000, r"row \d+ of a call with B = [\d,]+ got .* earlier call")
+    (lambda B: np.arange(B) >= 20_000,
+     r"of a call with B = [\d,]+ got other tokens than as row [2-6]\d{4} of a call with B = \d\d,")
     ], ids=["a row", "a batch", "large batches"])
 def test_a_row_that_depends_on_its_batch_is_named(is_wrong, place):
     report = check(wrong_where(lambda g, u: is_wrong(len(g))))
-    assert re.search(place, str(report))
+    assert re.search(place, str(report)) and "--sampling" not in str(report)
 
 
 @pytest.mark.parametrize("n_right", [0, 1, 2, 3])
@@ -500,16 +503,31 @@ def in_float32(guesses, *arrays):
 
 
 def test_a_right_verifier_in_float32_is_told_to_say_so():
-    advice = 'for a verifier in float32 say dtype="float32"'
+    advice = 'for a verifier in float32 say dtype="float32", or --dtype float32'
     report = check(in_float32, K=1)
     assert report.exact is False and 1e-12 < report.distance < 1e-6 and advice in str(report)
     assert check(in_float32, K=1, dtype="float32").exact
     assert advice not in str(check(WRONG["target-draw"], K=1))
     rounded_up = lambda g, q, p, u: chain(g, q, p, u.astype(np.float32))
-    assert 'needs dtype="float32")' in str(check(rounded_up, K=1))
+    assert 'needs dtype="float32", or --dtype float32)' in str(check(rounded_up, K=1))
+
+
+def test_a_tolerance_accepts_a_kernel_that_rounds_and_no_more():
+    """In bfloat16, as in tests/faults.py, on whole toys and in a sample."""
+    rounded = lambda g, q, p, u: chain(g, bfloat16(q), bfloat16(p), u)
+    assert check(rounded).exact is False
+    report = check(rounded, tolerance=0.01)
+    assert report.exact is True and str(report).startswith("exact to within 0.01: total variation")
+    assert check(rounded, tolerance=report.distance * 0.99).exact is False
+    wrong = with_own_numbers(WRONG["target-draw"], seed=2)
+    distance = max(KNOWN["target-draw"][:-1])
+    assert check_by_sampling(wrong, FEW, tolerance=distance).exact is None
+    assert check_by_sampling(wrong, FEW, tolerance=distance / 4).exact is False
 
 
 @pytest.mark.parametrize("arguments, sentence", [
+    ({"tolerance": 0}, "need 0 < tolerance < 1, got 0"),
+    ({"tolerance": np.nan}, "need 0 < tolerance < 1, got nan"),
     ({"K": 0}, "need a whole number K >= 1, got 0"),
     ({"K": 3.0}, "need a whole number K >= 1, got 3.0"),
     ({"V": 5}, r"need V in \[3, 4\] \(or, in Python, your own rows=\), got 5"),
@@ -529,6 +547,9 @@ def test_other_arguments_are_refused(arguments, sentence):
 
 
 # ---- by sampling
+
+FEW = 200_000  # rounds, a tenth of the default
+
 
 @pytest.mark.parametrize("n_runs", [200, pytest.param(10_000, marks=pytest.mark.weekly)])
 def test_a_right_verifier_is_not_called_wrong(n_runs):
@@ -550,14 +571,42 @@ def test_alarms_are_as_rare_as_stated_and_not_impossible():
 
 def test_sampling_sees_a_wrong_rule():
     """It is missed with a probability below 1e-9: a first token comes .23 too rarely."""
-    report = check_by_sampling(with_own_numbers(WRONG["target-draw"], seed=2))
+    report = check_by_sampling(with_own_numbers(WRONG["target-draw"], seed=2), FEW)
     assert report.exact is False and "uniforms" not in str(report)
     # 1 instead of 0: the token 2 comes as often as it should
     def two_is_right(*arrays):
         tokens = chain(*arrays)
         return np.where(tokens == 0, 1, tokens)
 
-    assert check_by_sampling(with_own_numbers(two_is_right, seed=2)).exact is False
+    assert check_by_sampling(with_own_numbers(two_is_right, seed=2), FEW).exact is False
+
+
+def loosened(by):
+    """Return a ratio rule that draws its own numbers and accepts guesses `by` times too often."""
+    ratios = ratio_test(lambda u, p, q: u < p / q * by)
+    return with_own_numbers(ratios, seed=3)
+
+
+def test_sampling_sees_a_rule_that_accepts_three_percent_too_often():
+    assert check_by_sampling(loosened(1 / 0.97)).exact is False
+
+
+def test_a_sample_says_which_faults_it_would_have_shown():
+    """The smallest fault is missed with a probability of at most 1e-9."""
+    def report(by):
+        rng = np.random.default_rng(0)
+
+        def verify(guesses, p_draft, p_target):
+            token = rng.random((len(guesses), 1)) < 0.5 + by
+            return np.pad(1 * token, ((0, 0), (0, 1)), constant_values=-1)
+
+        return check_by_sampling(verify, 20_000, K=1, rows=[[[0.5, 0.5]] * 3] * 2)
+
+    right = str(report(by=0))
+    smallest = re.search(r"tokens by ([\d.]+) or more .* at most 1e-09\)$", right, re.MULTILINE)
+    assert right.startswith("no fault seen: ") and "noise included" in right
+    assert report(by=float(smallest[1])).exact is False
+    assert report(by=float(smallest[1]) / 4).exact is None
 
 
 def sheared(verify):
@@ -571,14 +620,16 @@ def sheared(verify):
 
 @pytest.mark.parametrize("verify", [
     sheared(chain), on_uniforms(lambda u: u * 2**24 % 1)], ids=["sheared", "by the low bits"])
-def test_a_verifier_without_thresholds_is_sampled_and_not_called_exact(verify):
+def test_a_verifier_without_thresholds_is_sampled_and_not_called_exact(verify, monkeypatch):
     """A false alarm has a probability of at most 1e-9."""
+    monkeypatch.setattr(oracle, "ROUNDS", FEW)
     report = check(verify, K=1)
     assert report.exact is None and "200,000 sampled rounds" in str(report)
     assert str(report).startswith("no fault seen: total variation 0.0")
 
 
-def test_sampled_figures_do_not_name_a_rule():
+def test_sampled_figures_do_not_name_a_rule(monkeypatch):
+    monkeypatch.setattr(oracle, "ROUNDS", FEW)
     wrong = check(sheared(WRONG["target-draw"]))
     assert wrong.exact is False and wrong.rule is None
 

@@ -9,7 +9,6 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +40,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(oracle, "REPEATED", 256)
     monkeypatch.setattr(oracle, "SAMPLES", 8)
     monkeypatch.setattr(oracle, "POINTS", 1024)
-    monkeypatch.setattr(oracle, "check_by_sampling", partial(oracle.check_by_sampling, n=10_000))
+    monkeypatch.setattr(oracle, "ROUNDS_OF_PROGRAM", 10_000)
 
 
 # ---- examples
@@ -198,7 +197,7 @@ BAD = {
     "no token": (answer("-1 -1 -1 -1"), r"need 1 to 4 tokens .*, got \[-1, -1, -1, -1\] for .*"),
     "counts its lines": ("import sys\nfor n, line in enumerate(sys.stdin): "
                          "print(n % 3, -1, -1, -1, flush=True)",
-                         re.escape(oracle.DEPENDS) + r"; row \d+ of a call .*"),
+                         re.escape(oracle.ON_CHANCE) + r"; row \d+ of a call .*"),
     **{line: (answer(line), NO_NUMBERS.format(re.escape(line))) for line in NOT_NUMBERS},
     **{name: (text, NO_LINE) for name, text in HANGING.items()}}
 
@@ -284,9 +283,17 @@ def test_everything_after_command_is_the_programs(tmp_path, quick, capsys):
     file = tmp_path / "words"
     text = f"import sys; open({str(file)!r}, 'w').write(' '.join(sys.argv[1:]))"
     flags = "-h --K 9 --command -- --seconds x.py"
-    assert oracle.main(["--command", *words_of(text), *flags.split()]) == 2
+    assert oracle.main(["--command", "--", *words_of(text), *flags.split()]) == 2
     assert file.read_text("utf-8") == flags
     assert "ended with status 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flag", ["--K 4", "--padding", "--sampling", "--tolerance=0.1"])
+def test_a_flag_of_the_oracle_among_the_programs_words_is_refused(flag):
+    name = re.split("[ =]", flag)[0]
+    assert (f"{name} must come before --command (if it is a flag of the program, write "
+            "`--command -- PROGRAM ..`)\n") in refusal(
+                oracle.main, "--command", "./verifier", "--wrong", *flag.split())
 
 
 # ---- the action
@@ -394,6 +401,10 @@ def test_a_file_that_draws_its_own_numbers_is_checked_by_sampling(tmp_path):
     assert "its own numbers, say --sampling (in Python: check_by" in refusal(oracle.main, path)
     status, out, _ = outcome(oracle.main, path, "--sampling")
     assert status == 0 and out.startswith("no fault seen: ") and oracle.ROUNDS_ALONE in out
+    assert "2,000,000 sampled rounds" in out
+    assert "20,000 sampled rounds" in outcome(
+        oracle.main, path, "--sampling", "--n", 20_000, "--tolerance", 0.1)[1]
+    assert "--n applies only to --sampling" in refusal(oracle.main, path, "--n", 20_000)
     written(tmp_path, OWN_NUMBERS_IN_PYTHON.replace("ROW", "1"))
     assert outcome(oracle.main, path, "--sampling")[0] == 1
     written(tmp_path, "def verify(guesses, p_draft, p_target, uniforms): pass")
