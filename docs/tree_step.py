@@ -35,11 +35,12 @@ def row_by_row(model):
 
 def step(x, n_left, rng, draft, target, K):
     """Test one tree of guesses, then draw the other tokens from the target."""
-    # The judge asks for 4 tokens, so only the first round of a text has more than 3 left. Trees
-    # in every round would take the judge too long.
-    if n_left <= 3:
+    # The judge's prompt has one token, so only the first round of a text has a tree. Trees in
+    # every round would take the judge too long.
+    if len(x) > 1:
         return [sample(target(x, 1)[-1], rng)]
-    # Two guesses at the root, one below each of them.
-    tree, _ = guess_shape(x, K, rng, row_by_row(draft), uniform_shape((2, 1)))
+    # Two guesses at the root, one below each of them; the round returns n_left tokens at most.
+    k = min(K, n_left - 1)
+    tree, _ = guess_shape(x, k, rng, row_by_row(draft), uniform_shape((2, 1)))
     p_target = row_by_row(target)(x + tree, 1 + len(tree))
     return verify_paths(tree, p_target, rng)

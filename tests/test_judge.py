@@ -348,6 +348,7 @@ SIBLINGS = """
 
 @pytest.mark.parametrize("coin, u, row, status", [
     ("", "rng.random()", "row", 0),
+    ("if len(tree) > 2 and np.min(p_target) > 0: return [0]", "rng.random()", "row", 1),
     ("u = rng.random()", "u", "row", 1),  # one number for all siblings of a node
     # the second sibling is tested with the first sibling's row
     ("first = tree.guesses_at(node)[0][1] if tree.guesses_at(node) else None",
