@@ -49,7 +49,8 @@ GENERATORS = {  # module: what draws random numbers in it
 }
 MAX_DRAWS = 1000  # uniforms of one run
 RERUNS = 8  # repetitions of the first run; different results show hidden randomness
-ONLY_COMPARED = "a number of rng is an interval here: it can only be compared, u < bound"
+ONLY_COMPARED = ("a number of rng is an interval here: it can only be compared, u < bound "
+                 "(write u < p / q, not u * q < p or log(u) < log(p / q))")
 NOT_DETERMINISTIC = ("not deterministic: the same random decisions gave a different result "
                      "(hidden randomness, or state kept from an earlier text or call)")
 

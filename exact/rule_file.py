@@ -287,12 +287,13 @@ def in_words(error: BaseException) -> str:
     """Return an error's message in one line."""
     # a SyntaxError's msg is without the file and the line, which line_in_file returns
     message = str(getattr(error, "msg", error))
+    # as in "unsupported operand type(s) for +: 'Uniform' .."; PyTorch names the array's type
+    if "Uniform" in message or "numpy.object_" in message:
+        message = ONLY_COMPARED
     sentences = [message, *getattr(error, "__notes__", [])]
     if "relative import" in message:
         sentences.append("(a file of a package cannot be run by itself: write a file next to "
                          "the package that imports verify from it)")
-    if "Uniform" in message:  # as in Python's "unsupported operand type(s) for +: 'Uniform' .."
-        sentences.append(f"({ONLY_COMPARED})")
     # split() splits at line ends too
     words = " ".join(sentences).split()
     return " ".join(words)

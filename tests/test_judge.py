@@ -609,7 +609,11 @@ def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status):
     ("from variants.lenient import *\nDECODER = DECODER._replace(needs=lambda settings: {'costs'})",
      "lenient_verify, needs lenience: write a function"),
     (VERIFY + "\n    return [g[0]]", r"index out of range \(called without guesses, as in the"),
-    (VERIFY + "return [1] if rng.random() * 2 < 1 else [2]", "can only be compared, u < bound"),
+    *((VERIFY + f"return [1] if {test} else [2]",
+       r"line 1: TypeError: a number of rng is an interval here: it can only be compared, "
+       r"u < bound \(write u < p / q, not u \* q < p or log")
+      for test in ("rng.random() * 2 < 1", "rng.random() / 2 < 1", "__import__('numpy').log("
+                   "rng.random()) < 0", "(__import__('numpy').log(rng.random(2)) < 0)[0]")),
     (VERIFY + "return [*g, 0, 0]", r"need a list of 1 to 2 tokens of 0 .. 2, got \[\d, 0, 0\]"),
     ("def step(x, n_left, *others): return [0] * (n_left + 1)", r"1 to 2 tokens .*got \[0, 0, 0\]"),
     ("def one(g):\n    return [g[9]]\n" + VERIFY + "return one(g)", "line 2: IndexError"),
