@@ -113,7 +113,8 @@ POINTS = CHUNK  # points that must agree with all boxes of an exact verifier
 MOST_POINTS = 1 << 18  # points that may be tried to confirm that a verifier is not exact
 FALSE_ALARM = 1e-9  # the largest probability that they confirm it although it is exact
 ROUNDS = 2_000_000  # sampled rounds
-ROUNDS_OF_PROGRAM = 200_000  # sampled rounds of a program, which is slower than a function
+ROUNDS_IF_SLOW = 200_000  # sampled rounds of a program, or for more than LARGE tokens
+LARGE = 32
 
 # Rows are called a second time, because an answer must not depend on the rest of the batch.
 REPEATED = 1 << 10  # rows before the search; the random points are called again after it
@@ -947,7 +948,7 @@ def check_by_sampling(verify, n=None, K=3, V=3, dtype="float64", asarray=np.asar
                       pass_uniforms=False):
     """Return the Report on verify(guesses, p_draft, p_target), which draws its own numbers.
 
-    Each toy gets an equal part of the n rounds, n_each (None: ROUNDS, or ROUNDS_OF_PROGRAM). A
+    Each toy gets an equal part of the n rounds, n_each (None: ROUNDS, or ROUNDS_IF_SLOW). A
     right verifier is called wrong with a probability of at most `false_alarm`:
 
      1. Let p be the target's probability of a start of a text, and f its frequency in the
@@ -969,7 +970,7 @@ def check_by_sampling(verify, n=None, K=3, V=3, dtype="float64", asarray=np.asar
     """
     cases = Cases(K, V, dtype, asarray, padding, rows, tolerance)
     if n is None:
-        n = ROUNDS_OF_PROGRAM if isinstance(verify, Program) else ROUNDS
+        n = ROUNDS_IF_SLOW if isinstance(verify, Program) or cases.V > LARGE else ROUNDS
     n_each = whole_number("n", n, cases.n_toys) // cases.n_toys
     rng = np.random.default_rng(seed)
     # two events, too high and too low, for each toy and each start of 1 .. K + 1 tokens
@@ -1249,7 +1250,7 @@ def parser_of_words():
                         help="give no uniforms: the rule draws its own numbers")
     parser.add_argument("--n", type=int,
                         help=f"rounds with --sampling (default {ROUNDS:,}; "
-                        f"{ROUNDS_OF_PROGRAM:,} of a program)")
+                        f"{ROUNDS_IF_SLOW:,} of a program)")
     rounding = ", ".join(f"{size:g} in {dtype}" for dtype, (_, size) in DTYPES.items())
     parser.add_argument("--tolerance", type=float,
                         help="call a rule exact up to this total variation (default "

@@ -634,6 +634,12 @@ def test_sampled_figures_do_not_name_a_rule(monkeypatch):
     assert wrong.exact is False and wrong.rule is None
 
 
+def test_a_large_vocabulary_is_sampled_less_because_its_rounds_are_slow():
+    rows = np.full((2, 34, 33), 1 / 33)
+    report = check_by_sampling(with_own_numbers(chain, seed=0), K=1, rows=rows)
+    assert report.exact is None and "200,000 sampled rounds" in str(report)
+
+
 def test_sampling_refuses_what_cannot_be_judged():
     report = check_by_sampling(lambda g, q, p: g, n=100)
     assert report.exact is None and str(report).startswith("not checked: need signed integers")

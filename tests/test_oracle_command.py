@@ -40,7 +40,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(oracle, "REPEATED", 256)
     monkeypatch.setattr(oracle, "SAMPLES", 8)
     monkeypatch.setattr(oracle, "POINTS", 1024)
-    monkeypatch.setattr(oracle, "ROUNDS_OF_PROGRAM", 10_000)
+    monkeypatch.setattr(oracle, "ROUNDS_IF_SLOW", 10_000)
 
 
 # ---- examples
