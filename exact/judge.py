@@ -3,6 +3,7 @@
     python -m exact.judge FILE.py
     python -m exact.judge FILE.py --temperature 0    for greedy decoding
     python -m exact.judge FILE.py --K 5              with 5 guesses per round
+    python -m exact.judge FILE.py --N 6              texts of at least 6 new tokens
     python -m exact.judge FILE.py --rows             and its tokens per round on recorded rows
 
 FILE.py defines a verify, a guess, a step or a DECODER, as exact/rule_file.py says. A step is
@@ -12,7 +13,8 @@ that its `build` returns for each text, or its test alone if `build` needs more 
 Every outcome is enumerated on the printed toys. A `verify` should depend on its arguments
 alone, so single rounds are enumerated, with K = 1 to 4. A `step` may remember earlier rounds,
 so whole texts of three or four new tokens are enumerated, with K = 1 to 3. On toy D, whose rows
-depend on the whole text as a real model's do, a `verify` writes whole texts too. The exit
+depend on the whole text as a real model's do, a `verify` writes whole texts for K = 1 and 2
+too. A toy is left out if `setting` leaves no token after one of its texts. The exit
 status is 0 if every text has the target's probability, 1 if one does not, and 2 if there is no
 answer. For a verifier over arrays use exact/oracle.py.
 """
@@ -58,8 +60,8 @@ DIGITS = 1e-4  # a difference of probabilities that their four printed digits sh
 FLOAT32 = 1e-6  # the largest distance of an exact verifier in float32
 NOT_ENUMERATED = """\
 This does not cover more guesses (--K), probabilities that the toys do not have (between 0 and
-0.0003, for example), vocabularies of more than 3 tokens, longer texts, faults that begin after
-thousands of calls, or real models and their caches.
+0.0003, for example), vocabularies of more than 3 tokens, longer texts (--N), other sampling
+settings, faults that begin after thousands of calls, or real models and their caches.
 See docs/exactness.md#what-is-enumerated-and-what-is-not"""
 # PROGRAM runs the judged file in a process that the command can stop. It ignores Ctrl-C,
 # because the command waits for PROGRAM, reports Ctrl-C and ends PROGRAM. It adds 100 to the
@@ -98,7 +100,11 @@ FOR_VERIFY = {**BY_ROUNDS, "D": D}
 # whole texts of a step have few outcomes on these toys with zeros, so they are the first
 FEW_OUTCOMES = ("C", "equal", "extreme 4", "D")
 FOR_STEP = {name: FOR_VERIFY[name] for name in (*FEW_OUTCOMES, *FOR_VERIFY)}
-SAMPLING = dict(temperature=0.5, top_k=2)  # of the text that a DECODER is judged with last
+# settings that a DECODER is judged with on toy D, each alone, so that a dropped one is seen
+SAMPLING: list[dict[str, Any]] = [
+    dict(temperature=0.5, top_k=2), dict(temperature=0.5), dict(top_k=2), dict(top_p=0.65),
+    dict(repetition_penalty=4)]
+GREEDY_SAMPLING: list[dict[str, Any]] = [dict(temperature=0, repetition_penalty=4)]
 ABOUT = {  # {toy: what is printed before the first answer}
     "equal": "Toy equal: draft and target are C's target.",
     "D": "Toy D: rows depend on the whole text. Row 0 follows no token. If row n follows a\n"
@@ -146,11 +152,19 @@ class Judged(NamedTuple):
     decoder: Decoder | None = None  # its `build` makes the step
     sampling: dict[str, Any] = {}  # the settings of its models
     K: int | None = None  # the only number of guesses per round; None: several
+    has_K: bool = True  # False for a DECODER whose `build` has no K
+    N: int = 0  # the least number of new tokens of a text; 0: few enough for seconds
 
     def at_temperature_0(self) -> "Judged":
-        """Return the rule with one-hot rows of the target; the draft still guesses anything."""
+        """Return the rule with one-hot rows of the target; the draft still guesses anything.
+
+        A step with a setting gets the target's own rows, because its setting comes before the
+        choice of the most probable token, as in sampling.warp.
+        """
         if self.decoder:
             return self.under(dict(temperature=0))._replace(is_greedy=True)
+        if self.setting:
+            return self._replace(is_greedy=True)
         greedy = {name: (draft, mapped(target, best_of))
                   for name, (draft, target) in self.toys.items()}
         return self._replace(toys=greedy, is_greedy=True)
@@ -185,6 +199,8 @@ class Judged(NamedTuple):
             target = with_sampling(Logits(target), **self.sampling)
         if self.setting:
             target = toys.under(self.setting, target, len(X))
+            if self.is_greedy:
+                target = mapped(target, best_of)
         return text_law(X, target, n_new, self.stop)
 
     def most_guesses(self, name: str) -> int:
@@ -195,6 +211,8 @@ class Judged(NamedTuple):
 
     def guesses_per_round(self, name: str) -> Sequence[int]:
         """Return each K with which the rule is judged on a toy."""
+        if not self.has_K:
+            return [1]  # `build` does not get it
         return [self.K] if self.K else range(1, 1 + self.most_guesses(name))
 
     def with_guesses(self, K: int) -> "Judged":
@@ -205,25 +223,60 @@ class Judged(NamedTuple):
         return self._replace(toys=few, K=K)
 
     def n_new(self, name: str, K: int) -> int:
-        """Return the number of new tokens of whole texts on a toy."""
+        """Return the number of new tokens of texts on a toy."""
+        if self.are_rounds(name, K):
+            return max(self.N, K + 1)
         # three tokens have several rounds, so they show what a test keeps from earlier rounds
-        if self.by_rounds:
-            return N_NEW - 1
-        is_short = K > 1 and name not in FEW_OUTCOMES
-        return max(N_NEW - 1 if is_short else N_NEW, K + 1)
+        is_short = self.by_rounds or K > 1 and name not in FEW_OUTCOMES
+        return max(self.N or N_NEW - bool(is_short), K + 1)
+
+    def are_rounds(self, name: str, K: int) -> bool:
+        """Return whether rounds are enumerated on a toy, and not whole texts."""
+        # with three guesses the whole texts of a test that draws from each row are too many
+        return name in self.by_rounds or bool(self.by_rounds) and K >= 3 and not self.N
 
     def found(self, name: str, K: int) -> Found:
         """Return both distributions on a toy."""
         toy = self.toys[name]
-        if name in self.by_rounds:
+        n_new = self.n_new(name, K)
+        if self.are_rounds(name, K):
             @cache
             def round_after(x, k):
                 return toys.law_of_round(self.step_of(*toy, k), x, k)
 
-            texts = toys.texts_by_rounds(round_after, K)
-            return Found(name, K, texts, self.wanted(toy, K + 1))
-        n_new = self.n_new(name, K)
+            texts = toys.texts_by_rounds(round_after, K, n_new)
+            return Found(name, K, texts, self.wanted(toy, n_new))
         return Found(name, K, self.texts(toy, K, n_new), self.wanted(toy, n_new))
+
+    def check_setting(self, name: str) -> None:
+        """Raise NoMass unless each text of a toy has a next token, of the draft too."""
+        assert self.setting
+        texts: list[tuple] = [()]
+        for _ in range(self.n_new(name, max(self.guesses_per_round(name)))):
+            longer: list[tuple] = []
+            for new in texts:
+                rows = [model([*X, *new], 1)[-1] for model in self.toys[name]]
+                weights = sum(self.setting(row, new) for row in rows)
+                longer += [(*new, token) for token in np.flatnonzero(weights).tolist()
+                           if token not in self.stop]
+            texts = longer
+
+    def with_possible_texts(self) -> "Judged":
+        """Return the rule without the toys on which its setting leaves a text no token."""
+        left_out: dict[str, Exception] = {}
+        for name in self.toys:
+            try:
+                self.check_setting(name)
+            except rule_file.NoMass as error:
+                left_out[name] = error
+        if not left_out:
+            return self
+        if len(left_out) == len(self.toys):
+            raise [*left_out.values()][0]
+        note = (f"Not judged on toy {', '.join(left_out)}, where the file's setting leaves no "
+                "token after a text.")
+        kept = {name: toy for name, toy in self.toys.items() if name not in left_out}
+        return self._replace(toys=kept, note=f"{self.note}\n{note}".strip())
 
     def is_right(self, found: Found) -> bool:
         """Return whether the distance is within the tolerance; a NaN is not."""
@@ -260,7 +313,8 @@ def judged_decoder(entry: Decoder) -> Judged:
     """Return the step of a DECODER, or its test if `build` needs more than draft and target."""
     flags = entry.settings({})
     if entry.needs(flags) <= {"draft"} and not entry.draft_maker(flags):
-        judged = Judged(partial(step_of_decoder, entry, {}), FOR_STEP, decoder=entry)
+        judged = Judged(partial(step_of_decoder, entry, {}), FOR_STEP, decoder=entry,
+                        has_K="K" in entry.flags)
         return judged.at_temperature_0() if entry.greedy else judged
     judged = judged_verify(rule_file.checked_verify(test_of_decoder(entry)))
     return judged._replace(note=f"Only the DECODER's test was judged, {entry.test.__name__}; "
@@ -269,14 +323,28 @@ def judged_decoder(entry: Decoder) -> Judged:
 
 def judged_file(path: Path) -> Judged:
     """Run the file; return the rule that it defines."""
-    rule = rule_file.rule_of(rule_file.names_in_file(path))
+    names = rule_file.names_in_file(path)
+    rule = rule_file.rule_of(names)
+    if not {*rule.stop} <= {*range(toys.N_VOCAB)}:
+        raise AssertionError("need STOP among the tokens of the toys, 0, 1 and 2, got "
+                             f"{', '.join(map(str, rule.stop))}: take one of these here")
     if rule.step:
         setting = rule.setting and rule_file.checked_setting(rule.setting)
         judged = judged_step(rule_file.checked_step(rule.step), setting, rule.stop)
+        # imported functions have a different module
+        others = [name for name in ("guess", "verify")
+                  if getattr(names.get(name), "__module__", None) == names["__name__"]]
+        if others:
+            judged = judged._replace(note=f"Only step was judged; {' and '.join(others)} only "
+                                          "where step calls them.")
     elif rule.decoder:
         judged = judged_decoder(rule.decoder)
     else:
-        make_guesses = rule_file.checked_guess(rule.guess) if rule.guess else speculative.guess
+        # speculative.guess, imported or in a file run by its path, is no guess of its own
+        is_own = getattr(rule.guess, "__code__", None) != speculative.guess.__code__
+        make_guesses = speculative.guess
+        if rule.guess and is_own:
+            make_guesses = rule_file.checked_guess(rule.guess)
         test = rule_file.checked_verify(rule.verify or speculative.verify)
         judged = judged_verify(test, make_guesses)
     # random numbers that are not rng's are allowed in imports and in a first call, which may
@@ -285,8 +353,7 @@ def judged_file(path: Path) -> Judged:
     functions = [rule.step, rule.guess, rule.verify]
     if rule.decoder:
         functions += [rule.decoder.build, rule.decoder.guess, rule.decoder.test]
-    for namespace in rule_file.namespaces(path, functions):
-        forbid_in(namespace)
+    forbid_in(rule_file.namespaces(path, functions))
     return judged
 
 
@@ -314,7 +381,7 @@ def starts_at_first_fault(judged: Judged, found: Found) -> tuple[dict, dict]:
     This is the first position at which the printed digits of a text so far are too large, or
     else the first position at which the total variation exceeds the tolerance.
     """
-    ends = range(len(X) + 1, max(map(len, found.wanted)) + 1)
+    ends = range(len(X) + 1, max(map(len, [*found.texts, *found.wanted])) + 1)
     # of texts that a stop token ended earlier, the whole text is compared
     starts = [(prefix_law(found.texts, n), prefix_law(found.wanted, n)) for n in ends]
     visible = [(got, wanted) for got, wanted in starts
@@ -330,7 +397,8 @@ def difference_lines(judged: Judged, found: Found) -> Iterator[str]:
     worst = max(got, key=lambda text: got[text] - wanted[text])
     # its alternatives have the same tokens before the last token
     alternatives = [(*worst[:-1], token) for token in range(toys.N_VOCAB)]
-    yield f"toy {found.toy}, K = {found.K}: total variation {found.distance:.2g}"
+    K_words = f", K = {found.K}" if judged.has_K else ""
+    yield f"toy {found.toy}{K_words}: total variation {found.distance:.2g}"
     yield f"  prompt {list(X)}, then          yours    target"
     for text in alternatives:
         mark = f"   <- too high by {got[text] - wanted[text]:.2g}" if text == worst else ""
@@ -358,9 +426,9 @@ def rule_with_these_texts(judged: Judged) -> Rule | None:
     for name, K in CASES_OF_RULES:
         texts = judged.texts(MARKOV[name], K, K + 1)
         rules = [rule for rule in rules if total_variation(
-            texts, enumerated_rule(rule, name, K).texts) <= judged.tolerance]
+            texts, enumerated_rule(rule, name, K).texts) <= FLOAT32]
         right = judged.wanted(MARKOV[name], K + 1)
-        is_known_wrong = is_known_wrong or total_variation(texts, right) > judged.tolerance
+        is_known_wrong = is_known_wrong or total_variation(texts, right) > FLOAT32
     return rules[0] if rules and is_known_wrong else None
 
 
@@ -368,6 +436,9 @@ def remarks(judged: Judged, wrong: Found, path: Path) -> Iterator[str]:
     """Yield what may help to see why the texts are wrong."""
     if wrong.distance <= FLOAT32:
         yield f"this is within float32 rounding: --tolerance {FLOAT32:g} accepts it"
+    if judged.is_greedy and judged.setting:
+        yield ("at temperature 0 a step with a setting gets the target's rows, which are not "
+               "one-hot: it must choose the most probable token under the setting")
     if judged.is_greedy or judged.setting or judged.stop or judged.sampling:
         return
     rule = rule_with_these_texts(judged)
@@ -407,7 +478,9 @@ def first_wrong(judged: Judged) -> Found | None:
             largest = max(largest, found.distance)
         size = "exact" if largest <= ROUNDING else f"total variation {largest:.0e}"
         K_words = f"{', '.join(map(str, few))} and {last}" if few else last
-        print(f"toy {name}: {size} for K = {K_words}, {len(found.texts)} texts", flush=True)
+        K_words = f" for K = {K_words}" if judged.has_K else ""
+        print(f"toy {name}: {size}{K_words}, {len(found.texts)} texts of "
+              f"{max(map(len, found.wanted)) - len(X)} tokens", flush=True)
     return None
 
 
@@ -460,10 +533,10 @@ def print_rows(name: str, verify: Test, is_wrong: bool) -> bool:
 
 
 def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float = 1,
-                    with_rows: bool = False, K: int | None = None,
+                    with_rows: bool = False, K: int | None = None, N: int = 0,
                     end_by: float = math.inf) -> int:
     """Judge a file and print; return the exit status, 0 if all distributions are right."""
-    judged = judged_file(path)._replace(tolerance=tolerance)
+    judged = judged_file(path)._replace(tolerance=tolerance, N=N)
     verify = judged.verify
     if with_rows and judged.decoder:
         verify = rule_file.checked_verify(test_of_decoder(judged.decoder))
@@ -472,14 +545,22 @@ def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float 
                              "come with guesses that were drawn from the draft")
     if temperature == 0:
         judged = judged.at_temperature_0()
+    if K and not judged.has_K:
+        raise AssertionError("leave out --K, because the DECODER's build has no K")
     if K:
         judged = judged.with_guesses(K)
+    if judged.setting:
+        judged = judged.with_possible_texts()
     print_toys(judged)
     wrong = first_wrong(judged)
-    if judged.decoder and not (wrong or judged.is_greedy):
-        print(f"with {' and '.join(f'{name} {value}' for name, value in SAMPLING.items())}:")
-        judged = judged.under(SAMPLING)
-        wrong = first_wrong(judged)
+    if judged.decoder:
+        for sampling in GREEDY_SAMPLING if judged.is_greedy else SAMPLING:
+            if wrong:
+                break
+            words = [f"{name} {value}" for name, value in sampling.items()]
+            print(f"with {' and '.join(words)}:")
+            judged = judged.under(sampling)._replace(toys={"D": D})
+            wrong = first_wrong(judged)
     is_wrong = wrong is not None
     if wrong:
         print_fault(judged, wrong, path, end_by)
@@ -522,6 +603,9 @@ def main(argv: list[str] | None = None) -> int:
                         help="0: the target's rows are one-hot, as in greedy decoding "
                              "(default: 1)")
     parser.add_argument("--K", type=whole, help="guesses per round (default: 1, 2, ..)")
+    parser.add_argument("--N", type=whole, default=0,
+                        help="new tokens per text, at least (default: as many as the lines of "
+                             "the answer say)")
     parser.add_argument("--tolerance", type=partial(positive, limit=1), default=ROUNDING,
                         help="call a rule exact up to this total variation (default: "
                              f"%(default)g; float32 needs {FLOAT32:g})")
@@ -539,7 +623,7 @@ def main(argv: list[str] | None = None) -> int:
         status = subprocess.run(program, timeout=seconds).returncode
     except subprocess.TimeoutExpired:  # run() has killed the process
         print(f"{file} was still running after {seconds:g} s: an endless loop, or --seconds "
-              "must be larger")
+              "must be larger. Only the toys with a line above were judged")
         return 2
     if status not in (100, 101, 102):  # it crashed, or the file called os._exit
         print(f"{file} ended its process without an answer (exit status {status})")

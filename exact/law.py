@@ -32,20 +32,23 @@ from typing import Any
 
 import numpy as np
 
+from sampling import at_least_float64
 from speculative import Model, Stop, has_ended
 
 Experiment = Callable[[Any], Any]  # function(rng) -> outcome
 # (text, memory, n_left) -> {(the ids of a round, memory): probability}
 RoundLaw = Callable[[tuple, Any, int], dict]
+# a state that is set or read draws nothing
+STATES = {"seed", "get_state", "set_state", "getstate", "setstate"}
 GENERATORS = {  # module: what draws random numbers in it
-    "numpy.random": "default_rng Generator PCG64 RandomState random rand randn randint choice "
-                    "uniform random_sample permutation shuffle exponential gumbel multinomial",
-    "random": "Random SystemRandom random randint randrange uniform choice choices sample "
-              "shuffle",
+    "numpy.random": " ".join({*np.random.__all__} - STATES),
+    "random": " ".join({*random.__all__} - STATES),
     "os": "urandom",
+    "secrets": "choice randbelow randbits token_bytes token_hex token_urlsafe",
     "torch": "rand rand_like randn randn_like randint randint_like randperm multinomial "
-             "bernoulli Tensor.multinomial Tensor.exponential_ Tensor.uniform_ "
-             "Tensor.bernoulli Tensor.bernoulli_ Tensor.normal_ Tensor.random_",
+             "bernoulli normal poisson binomial Tensor.multinomial Tensor.exponential_ "
+             "Tensor.uniform_ Tensor.bernoulli Tensor.bernoulli_ Tensor.normal_ "
+             "Tensor.random_ Tensor.cauchy_ Tensor.geometric_ Tensor.log_normal_",
 }
 MAX_DRAWS = 1000  # uniforms of one run
 RERUNS = 8  # repetitions of the first run; different results show hidden randomness
@@ -73,7 +76,7 @@ class Uniform:
         """Return `u < bounds` for a number or an array; cut the interval at bounds inside."""
         if isinstance(bounds, Uniform):
             self.refuse()
-        bounds = np.asarray(bounds)
+        bounds = at_least_float64(bounds)
         low, high = self.interval
         # the bounds inside the interval cut it: [0, 1] and the bounds .2, .7, .7 and 2 have the
         # cuts .2 and .7, and the edges 0, .2, .7 and 1
@@ -125,8 +128,11 @@ class Forking:
         self.depth = 0  # decisions so far
         self.draws = 0  # uniforms so far
 
-    def random(self, size=None):
+    def random(self, size=None, *others, **named):
         """Return one uniform, or an array of independent ones."""
+        if others or named:
+            raise AssertionError("rng.random(size) has no dtype or out here, because its "
+                                 "numbers are intervals: use rng.random() or rng.random(size)")
         if size is not None:
             uniforms = np.empty(size, dtype=object).view(Uniforms)
             # element by element, because NumPy would look for axes in a list
@@ -193,18 +199,20 @@ def no_other_chance():
             setattr(owner, attribute, original)
 
 
-def forbid_in(namespace):
-    """Forbid the sources of randomness among a module's own names, for the rest of the process.
+def forbid_in(namespaces):
+    """Forbid the sources of randomness among modules' own names, for the rest of the process.
 
     A file has such names after `from torch import rand` or `draw = np.random.default_rng(0)`.
     """
     functions = [getattr(owner, attribute) for _, owner, attribute in sources()]
     kinds = (np.random.Generator, np.random.RandomState, random.Random)
-    for name, value in namespace.items():
-        # a method stands for its object: after `draw = generator.random` the owner is generator
-        owner = getattr(value, "__self__", value)
-        if isinstance(owner, kinds) or any(value is function for function in functions):
-            namespace[name] = Forbidden(name)
+    for namespace in namespaces:
+        for name, value in namespace.items():
+            # a method stands for its object: after `draw = generator.random` the owner is
+            # generator
+            owner = getattr(value, "__self__", value)
+            if isinstance(owner, kinds) or any(value is function for function in functions):
+                namespace[name] = Forbidden(name)
 
 
 def run_once(function: Experiment, forks: list) -> tuple[Any, Any]:

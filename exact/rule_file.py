@@ -54,6 +54,10 @@ class RuleError(ValueError):
     """State in one sentence why a file is refused."""
 
 
+class NoMass(AssertionError):
+    """State that a setting leaves no token after a text."""
+
+
 class FileRule(NamedTuple):
     """Hold what a file defines; None for what it does not define."""
 
@@ -128,11 +132,18 @@ def namespaces(path: Path, functions: Iterable[Callable | None]) -> list[dict[st
     A function written in Python has the names of its module in __globals__.
     """
     folder = path.resolve().parent
-    own = [getattr(function, "__globals__", {}) for function in functions]
-    if in_project(folder):
-        return own
-    loaded = [vars(module) for module in sys.modules.values() if is_below(folder, module)]
-    return own + loaded
+    found = [getattr(function, "__globals__", {}) for function in functions]
+    if not in_project(folder):
+        found += [vars(module) for name, module in sys.modules.items()
+                  if is_below(folder, module) and not is_installed(folder, name, module)]
+    return [*{id(names): names for names in found}.values()]  # each once
+
+
+def is_installed(folder: Path, name: str, module: Any) -> bool:
+    """Return whether a module below the folder is Python's, or of a package installed there."""
+    places = Path(module.__file__).resolve().relative_to(folder).parts
+    is_pythons = name.partition(".")[0] in sys.stdlib_module_names
+    return is_pythons or bool({"site-packages", "dist-packages"} & {*places})
 
 
 def rule_of(defined: dict[str, Any]) -> FileRule:
@@ -140,6 +151,7 @@ def rule_of(defined: dict[str, Any]) -> FileRule:
     if "DECODER" in defined:
         if not isinstance(defined["DECODER"], Decoder):
             raise RuleError("need a DECODER with a test, as in variants/registry.py")
+        refuse_setting(defined)
         return FileRule(decoder=defined["DECODER"])
     # a name that is no function, as in verify = None, counts as not defined
     functions = {name: defined[name] for name in ARGUMENTS if callable(defined.get(name))}
@@ -148,12 +160,18 @@ def rule_of(defined: dict[str, Any]) -> FileRule:
     stop = stop_tokens(defined.get("STOP"))
     if "step" in functions:  # verify and guess are then helpers that the step may call
         functions = {name: functions[name] for name in ("step", "setting") if name in functions}
-    elif "setting" in functions or stop:
-        raise RuleError("setting and STOP say what a step does to the target's rows and texts: "
-                        "define a function step that does so")
+    else:
+        refuse_setting(defined)
     for name, function in functions.items():
         check_arguments(name, function)
     return FileRule(**functions, stop=stop)
+
+
+def refuse_setting(defined: dict[str, Any]) -> None:
+    """Raise RuleError for a setting or a STOP, because the file's rule is not a step."""
+    if callable(defined.get("setting")) or defined.get("STOP") is not None:
+        raise RuleError("setting and STOP say what a step does to the target's rows and texts: "
+                        "define a function step that does so")
 
 
 def stop_tokens(stop: Any) -> tuple[int, ...]:
@@ -227,9 +245,12 @@ def checked_setting(function: Callable) -> Callable:
     """Return the function with its weights as a checked array."""
     def setting(row, new_tokens):
         weights = np.asarray(function(row.copy(), new_tokens))
-        if weights.shape != row.shape or not (min(weights) >= 0 and 0 < sum(weights) < np.inf):
+        if weights.shape != row.shape or not (min(weights) >= 0 and sum(weights) < np.inf):
             raise AssertionError(f"need a setting that returns {len(row)} weights >= 0, not "
                                  f"all 0, got {weights}")
+        if sum(weights) == 0:
+            raise NoMass("need a setting that leaves a token after every text of a toy, got "
+                         f"{weights} after the new tokens {list(new_tokens)}")
         return weights
 
     return setting

@@ -147,8 +147,9 @@ def law_of_round(step: Step, x: Sequence[int], k: int) -> dict:
     return law(ids_of_round)
 
 
-def texts_by_rounds(round_after: Callable, K: int, key: slice = slice(None)) -> dict:
-    """Return {text: p} of X and K + 1 more tokens, from rounds that are enumerated alone.
+def texts_by_rounds(round_after: Callable, K: int, n_new: int,
+                    key: slice = slice(None)) -> dict:
+    """Return {text: p} of X and n_new more tokens, from rounds that are enumerated alone.
 
     round_after    (text, k) -> the law_of_round of a step with k guesses
     key            the part of the text that a round depends on; slice(-1, None): its last token
@@ -158,7 +159,7 @@ def texts_by_rounds(round_after: Callable, K: int, key: slice = slice(None)) -> 
         ids_law = round_after(text[key], min(K, n_left - 1))
         return {(ids, memory): p for ids, p in ids_law.items()}
 
-    return {text: p for (text, _), p in composed_law(X, one_round, K + 1).items()}
+    return {text: p for (text, _), p in composed_law(X, one_round, n_new).items()}
 
 
 def distance_cell(distance: Any, rounding: float = 1e-12) -> str:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import types
 from functools import partial
 from unittest import mock
 
@@ -19,6 +20,7 @@ from exact.rule_file import (
     checked_setting,
     checked_step,
     checked_verify,
+    namespaces,
     stop_tokens,
 )
 from exact.rules.register import BY_ID, RULES, enumerated_rule, rule_step
@@ -171,7 +173,10 @@ def test_the_token_with_the_largest_excess_is_shown(said):
 
 def test_a_step_is_judged_where_both_are_functions(said):
     assert said(f"{RIGHT}\ndef step(x, n_left, rng, draft, target, K): return [0]")[0] == 1
-    assert said(f"{STEP}\n{VERIFY}return [0]")[0] == 0
+    status, out = said(f"{STEP}\n{VERIFY}return [0]")
+    assert status == 0
+    assert out.endswith("\nOnly step was judged; verify only where step calls them.\n")
+    assert "Only step" not in said(f"{STEP}\nfrom speculative import verify, guess")[1]
     assert said(f"{RIGHT}\nstep = None")[0] == 0
     # a helper beside a step may have any arguments
     assert said(f"{STEP}\ndef verify(tree): pass")[0] == 0
@@ -203,9 +208,17 @@ def build(models, K: GUESSES = 4):
 DECODER = Decoder("mine", "", "", idea="", guess={guess}, test=verify, build=build)
 """
 
+WITHOUT = ("with_sampling(models.target, **{{key: value for key, value in "
+           "models.sampling.items() if key != '{name}'}})")
+
 
 @pytest.mark.parametrize("target, guess, status, words", [
     ("models.target_rows", "guess", 0, "with temperature 0.5 and top_k 2:\ntoy D: exact for K = 1"),
+    # one setting is forgotten
+    (WITHOUT.format(name="top_p"), "guess", 1, "top_p 0.65:\ntoy D, K = 1: total variation"),
+    (WITHOUT.format(name="repetition_penalty"), "guess", 1, "penalty 4:\ntoy D, K = 1: total "),
+    (WITHOUT.format(name="temperature"), "guess", 1, "top_k 2:\ntoy D, K = 1: total variation"),
+    (WITHOUT.format(name="top_k"), "guess", 1, "top_k 2:\ntoy D, K = 1: total variation"),
     # argmax guesses with rows that they were not drawn from
     ("models.target_rows", "best", 1, "toy D, K = 1: total variation"),
     # the sampling settings are forgotten
@@ -221,9 +234,23 @@ def test_a_decoder_is_built_for_temperature_0(said):
     assert said(right, temperature=0)[0] == 0
     forgotten = OWN_DECODER.format(target="with_sampling(models.target)", guess="guess")
     assert said(forgotten, temperature=0)[0] == 1
+    without = OWN_DECODER.format(target=WITHOUT.format(name="repetition_penalty"), guess="guess")
+    assert said(without, temperature=0)[0] == 1
     # a greedy decoder is never judged at other temperatures
     status, out = said(right + "DECODER = DECODER._replace(greedy=True)")
     assert status == 0 and "The distribution is the target's at temperature 0 in all" in out
+
+
+def test_a_decoder_without_K_is_judged_without_K(said):
+    text = OWN_DECODER.format(target="models.target_rows", guess="guess")
+    text = text.replace(", K: GUESSES = 4", "").replace(", K, partial", ", 2, partial")
+    status, out = said(text)
+    assert status == 0 and re.search("^toy D: exact, .* tokens$", out, re.M)
+    wrong = text.replace("models.target_rows", "with_sampling(models.target, temperature=3)")
+    status, out = said(wrong)
+    assert status == 1 and "\ntoy D: total variation" in out
+    status, out = said(text, K=5)
+    assert status == 2 and "leave out --K, because the DECODER's build has no K" in out
 
 
 def test_of_a_decoder_with_heads_the_test_alone_is_judged_and_the_last_line_says_so(said):
@@ -386,7 +413,41 @@ def test_K_is_the_only_number_of_guesses(said):
     status, out = said(wrong, K=5)
     assert status == 1 and "toy C, K = 5: total variation" in out
     status, out = said(wrong, K=2)
-    assert status == 0 and "toy A: exact for K = 2, 27 texts" in out
+    assert status == 0 and "toy A: exact for K = 2, 27 texts of 3 tokens" in out
+
+
+GUESS_OF_A_LOST_TEXT = """
+from sampling import sample
+def guess(x, k, rng, draft):
+    guesses, rows = [], []
+    for t in range(k):
+        text = x + guesses if t < 2 else x[:1] + guesses[-1:]
+        guesses.append(sample(draft(text)[-1], rng))
+        rows.append(draft(x + guesses[:t])[-1])
+    return guesses, rows
+"""
+
+
+def test_a_third_guess_that_forgets_the_text_is_seen(said_of_all):
+    """Only toy D's rows depend on more than the last token, and only for K = 3 it has a third."""
+    rule = RIGHT.replace(RATIO, f"{RATIO} if p_draft[t][token] else 1")
+    status, out = said_of_all(GUESS_OF_A_LOST_TEXT + rule)
+    assert rule != RIGHT and status == 1 and "toy D, K = 3: total variation 0.17" in out
+
+
+LATE = STEP.replace("rng))", "rng) if len(x) + len(ids) < 5 else 0)")
+
+
+def test_N_is_the_number_of_new_tokens_of_a_text(said):
+    """The fifth new token is wrong."""
+    status, out = said(LATE)
+    assert LATE != STEP and status == 0 and re.search("toy D: exact .* texts of 4 tokens", out)
+    status, out = said(LATE, N=5, K=1)
+    assert status == 1 and "toy D, K = 1: total variation" in out
+    # a round of a test cannot have more guesses than tokens are wanted
+    status, out = said(RIGHT, N=2, K=2)
+    assert status == 0 and re.findall(r"of (\d) tokens", out) == ["3"] * 2 == ["3", "3"]
+    assert re.findall(r"of (\d) tokens", said(RIGHT, N=4, K=1)[1]) == ["4", "4"]
 
 
 # ---- tests that are wrong on extreme rows alone
@@ -438,6 +499,31 @@ def test_a_step_is_compared_with_the_target_under_the_files_setting(said, names,
     found, out = said(BIASED.format(names=names, weights=weights, cut=cut))
     assert found == status
     assert ("The distribution is the target's under the file's setting" in out) == (status == 0)
+
+
+def test_a_round_may_end_after_the_longest_right_text(said_of_all):
+    """With both stop tokens of toy C's first row each right text has one new token."""
+    assert said_of_all(BIASED.format(names="STOP = 0, 2", weights="row", cut=""), K=1)[0] == 1
+
+
+@pytest.mark.parametrize("weights, status", [("setting(row, tokens)", 0), ("row", 1)])
+def test_a_toy_without_a_token_under_the_setting_is_left_out(said_of_all, weights, status):
+    """The rows of a step that divides by 0 would be NaN on these toys."""
+    found, out = said_of_all(BIASED.format(names=LENGTH, weights=weights, cut=""), K=1)
+    assert found == status
+    assert status or out.endswith("\nNot judged on toy extreme 4, extreme 1, where the file's "
+                                  "setting leaves no token after a text.\n")
+
+
+@pytest.mark.parametrize("names, row, status", [
+    ("setting = lambda row, new: row * [0, 1, 1]", "setting(row, ())", 0),
+    ("setting = lambda row, new: row * [3, 1, 1]", "setting(row, ())", 0),
+    ("setting = lambda row, new: row * [3, 1, 1]", "row", 1)])
+def test_at_temperature_0_a_setting_comes_before_the_choice_of_a_token(said, names, row, status):
+    step = STEP.replace("sample(target(x + ids)[0], rng)", "int(row.argmax())")
+    step = step.replace("ids.append", f"row = target(x + ids)[0]; row = {row}; ids.append")
+    found, out = said(f"{names}\n{step}", temperature=0)
+    assert found == status and ("which are not one-hot: it must choose" in out) == (status == 1)
 
 
 def test_a_setting_may_return_a_list_and_STOP_may_be_a_token_or_several_or_None():
@@ -624,10 +710,14 @@ def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status):
     # a setting without a step, or a wrong one
     (f"{RIGHT}\n{BIAS}", "setting and STOP say what a step does"),
     (f"{RIGHT}\nSTOP = 2", "setting and STOP say what a step does"),
+    (f"{STEP}\nSTOP = 50256", "need STOP among the tokens of the toys, 0, 1 and 2, got 50256"),
+    ("from variants.speculative import DECODER\nSTOP = 2", "setting and STOP say what a step does"),
+    (f"from variants.speculative import DECODER\n{BIAS}", "and STOP say what a step does"),
+    (VERIFY + "return [rng.random(dtype='f')]", r"has no dtype or out here, .*: use rng.random"),
     (f"{STEP}\nSTOP = 'x'", "need STOP to be a sequence of token ids"),
     (f"{STEP}\nsetting = lambda row, new: row[:2]", "need a setting that returns 3 weights"),
     (f"{STEP}\nsetting = lambda row, new: row - .1", "setting that returns 3 weights >= 0"),
-    (f"{STEP}\nsetting = lambda row, new: 0 * row", r"not all 0, got \[0. 0. 0.\]"),
+    (f"{STEP}\nsetting = lambda row, new: 0 * row", r"leaves a token after .* got \[0. 0. 0.\]"),
     (f"{STEP}\ndef setting(row, new): row[0] = 0", "not all 0, got None"),
     (f"{STEP}\nsetting = lambda row, new: row + float('inf')", r"not all 0, got \[inf inf inf\]"),
     (f"{STEP}\nsetting = lambda row: row", r"need setting\(row, new_tokens\), got setting\(row\)"),
@@ -648,6 +738,9 @@ def test_what_cannot_be_judged_gets_one_line(said, text, message):
      "RNG"),
     ("import numpy as np; RNG = np.random.RandomState(0)\n" + VERIFY + "return [RNG.randint(3)]",
      "RNG"),
+    ("import random\n" + VERIFY + "return [random.getrandbits(1)]", "random.getrandbits"),
+    ("import numpy as np\n" + VERIFY + "return [np.random.binomial(2, .5)]",
+     "numpy.random.binomial"),
     ("import random; draw = random.Random(0).randrange\n" + VERIFY + "return [draw(3)]", "draw"),
 ])
 def test_a_hidden_generator_is_named_with_its_line(said, text, name):
@@ -655,6 +748,27 @@ def test_a_hidden_generator_is_named_with_its_line(said, text, name):
     assert status == 2
     assert out.endswith("answer.py: line 2: randomness must come from rng alone, but "
                         f"{name} has a hidden generator\n")
+
+
+def test_a_generator_that_is_imported_and_not_used_is_no_fault(said):
+    """Also in a file that defines several functions, whose names are forbidden once."""
+    unused = f"import numpy as np\nfrom numpy.random import default_rng\n{GUESS}{RIGHT}"
+    assert said(unused.format(rows="np.eye(3)[guesses]"), K=1)[0] == 0
+
+
+def test_the_packages_below_the_files_folder_keep_their_generators(tmp_path, monkeypatch):
+    """As in a project whose folder has the interpreter's packages in .venv."""
+    def module(name, file):
+        made = types.ModuleType(name)
+        made.__file__ = str(tmp_path / file)
+        monkeypatch.setitem(sys.modules, name, made)
+        return vars(made)
+
+    installed = module("some_package", ".venv/lib/site-packages/some_package.py")
+    pythons = module("random", ".venv/lib/python3/random.py")
+    own = module("some_module", "src/some_module.py")
+    found = namespaces(tmp_path / "answer.py", [None])
+    assert own in found and installed not in found and pythons not in found
 
 
 @pytest.fixture
@@ -697,6 +811,9 @@ def test_the_tolerance_is_stated_and_covers_rounding_only(said):
     assert status == 0
     assert re.search(r"^toy A: total variation \de-0[789] for K = 1, 2 and 3", out, re.M)
     assert "The distribution is the target's to within 1e-06 (--tolerance) in all" in out
+    # figures are compared to within rounding, whatever the tolerance is
+    status, out = said(RIGHT.replace(RESIDUAL, "p_target[t]"), tolerance=0.15, K=3)
+    assert status == 1 and "the same figures as target-draw: " in out
     status, out = said(SLIGHTLY_WRONG, tolerance=1e-6)
     assert status == 1 and "float32" not in out
 
@@ -708,7 +825,8 @@ def test_the_command_names_its_file_and_returns_the_judgement(tmp_path, capfd):
     written(tmp_path, "while True: pass")
     assert judge.main([str(path), "--seconds", "0.2"]) == 2
     assert capfd.readouterr().out.endswith(
-        "still running after 0.2 s: an endless loop, or --seconds must be larger\n")
+        "still running after 0.2 s: an endless loop, or --seconds must be larger. "
+        "Only the toys with a line above were judged\n")
 
 
 def test_a_printed_fault_is_the_answer_although_its_remarks_take_too_long(tmp_path, capfd):

@@ -64,6 +64,17 @@ def test_all_comparisons_are_enumerated_and_bounds_may_be_outside_the_interval()
         (False, True, True): 1}
 
 
+def test_bounds_of_low_precision_do_not_round_the_interval():
+    """1/3 in float16 is a little below 1/3, so a number may be between the two."""
+    bound = np.float16(1 / 3)
+
+    def twice(rng):
+        u = rng.random()
+        return bool(u < 1 / 3), bool(u < bound)
+
+    assert law(twice)[True, False] == pytest.approx(1 / 3 - float(bound))
+
+
 def test_a_run_may_draw_as_often_as_a_text_of_a_few_hundred_tokens():
     assert law(lambda rng: sum(accept(1, rng) for _ in range(900))) == {900: 1}
 

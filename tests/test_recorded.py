@@ -9,7 +9,7 @@ from benchmarks.__main__ import main
 from exact import judge, recorded
 from exact.expected import match_tokens
 from speculative import verify
-from tests.pages import code, file_text, section
+from tests.pages import ROOT, code, file_text, section
 from tests.test_judge import RIGHT, judged, keep_few_toys
 from variants.block import block_verify
 from variants.match import match_verify
@@ -87,6 +87,20 @@ def test_the_file_is_what_the_command_writes(tmp_path, capsys):
 def test_a_verifiers_tokens_are_those_of_its_formula(test, tokens):
     wanted = [tokens(*chain) for chain in CHAINS[:8]]
     assert recorded.tokens_of(test, CHAINS[:8]) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_verifier_may_write_into_its_rows():
+    def in_place(guesses, p_draft, p_target, rng):
+        ids = verify(guesses, p_draft, p_target, rng)
+        p_target[:] = 0
+        return ids
+
+    assert recorded.tokens_of(in_place, CHAINS[:2]) == recorded.tokens_of(verify, CHAINS[:2])
+
+
+def test_drawn_guesses_are_no_guesses_of_a_files_own(said):
+    assert said("from speculative import guess, verify", K=1)[0] == 0
+    assert judge.judged_file(ROOT / "speculative.py").verify
 
 
 def by_formula(verify, chains):
