@@ -100,7 +100,8 @@ FOR_VERIFY = {**BY_ROUNDS, "D": D}
 # whole texts of a step have few outcomes on these toys with zeros, so they are the first
 FEW_OUTCOMES = ("C", "equal", "extreme 4", "D")
 FOR_STEP = {name: FOR_VERIFY[name] for name in (*FEW_OUTCOMES, *FOR_VERIFY)}
-# settings that a DECODER is judged with on toy D, each alone, so that a dropped one is seen
+# settings that a DECODER is judged with on toy D for K = 2, most of them alone, so that a
+# setting that is dropped is seen
 SAMPLING: list[dict[str, Any]] = [
     dict(temperature=0.5, top_k=2), dict(temperature=0.5), dict(top_k=2), dict(top_p=0.65),
     dict(repetition_penalty=4)]
@@ -559,7 +560,7 @@ def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float 
                 break
             words = [f"{name} {value}" for name, value in sampling.items()]
             print(f"with {' and '.join(words)}:")
-            judged = judged.under(sampling)._replace(toys={"D": D})
+            judged = judged.under(sampling)._replace(toys={"D": D}, K=K or 2)
             wrong = first_wrong(judged)
     is_wrong = wrong is not None
     if wrong:

@@ -213,16 +213,16 @@ WITHOUT = ("with_sampling(models.target, **{{key: value for key, value in "
 
 
 @pytest.mark.parametrize("target, guess, status, words", [
-    ("models.target_rows", "guess", 0, "with temperature 0.5 and top_k 2:\ntoy D: exact for K = 1"),
+    ("models.target_rows", "guess", 0, "with temperature 0.5 and top_k 2:\ntoy D: exact for K = 2, "),
     # one setting is forgotten
-    (WITHOUT.format(name="top_p"), "guess", 1, "top_p 0.65:\ntoy D, K = 1: total variation"),
-    (WITHOUT.format(name="repetition_penalty"), "guess", 1, "penalty 4:\ntoy D, K = 1: total "),
-    (WITHOUT.format(name="temperature"), "guess", 1, "top_k 2:\ntoy D, K = 1: total variation"),
-    (WITHOUT.format(name="top_k"), "guess", 1, "top_k 2:\ntoy D, K = 1: total variation"),
+    (WITHOUT.format(name="top_p"), "guess", 1, "top_p 0.65:\ntoy D, K = 2: total variation"),
+    (WITHOUT.format(name="repetition_penalty"), "guess", 1, "penalty 4:\ntoy D, K = 2: total "),
+    (WITHOUT.format(name="temperature"), "guess", 1, "top_k 2:\ntoy D, K = 2: total variation"),
+    (WITHOUT.format(name="top_k"), "guess", 1, "top_k 2:\ntoy D, K = 2: total variation"),
     # argmax guesses with rows that they were not drawn from
     ("models.target_rows", "best", 1, "toy D, K = 1: total variation"),
     # the sampling settings are forgotten
-    ("with_sampling(models.target)", "guess", 1, "top_k 2:\ntoy D, K = 1: total variation")])
+    ("with_sampling(models.target)", "guess", 1, "top_k 2:\ntoy D, K = 2: total variation")])
 def test_a_decoder_is_judged_by_the_steps_that_it_builds_for_each_text(said, target, guess, status,
                                                                        words):
     found, out = said(OWN_DECODER.format(target=target, guess=guess))
