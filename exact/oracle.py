@@ -105,7 +105,7 @@ MOST_PATHS = 1000  # paths of guesses per toy
 
 # Limits of the search for boxes. If more are needed, the verifier is sampled instead.
 MOST_BOXES = 1 << 17  # boxes of all cases; rules with thresholds need 50,971 for K = 6
-PER_CASE = 64  # boxes of a case in the mean; rules with thresholds need 13
+PER_CASE = 64  # boxes of a case in the mean for V = 3; rules with thresholds need 13
 MOST_TRIES = 10  # times that random points are tried in all boxes
 
 SAMPLES = 1 << 5  # points that are tried in a box when it is cut out
@@ -283,8 +283,9 @@ def toy_of_rows(rows):
         models = np.array([np.asarray(model, dtype=float) for model in rows])  # [2, V + 1, V]
     except (TypeError, ValueError):
         raise ValueError("need rows=(draft, target), [V + 1, V] each, of numbers") from None
-    if models.ndim != 3 or len(models) != 2 or models.shape[1] != models.shape[2] + 1:
-        raise ValueError("need rows=(draft, target), [V + 1, V] each, "
+    if (models.ndim != 3 or len(models) != 2 or models.shape[1] != models.shape[2] + 1
+            or models.shape[2] < 2):
+        raise ValueError("need rows=(draft, target) for V >= 2 tokens, [V + 1, V] each, "
                          f"got an array of shape {[*models.shape]}")
     sums = models.sum(axis=-1)
     if (models < 0).any() or not np.allclose(sums, 1, rtol=0, atol=1e-9):
@@ -384,10 +385,11 @@ class Cases:
             return np.concatenate(tokens)
         guesses = self.guesses[case]
         uniforms = uniforms.astype(self.dtype)
-        arrays = guesses, self.p_draft[case], self.p_target[case], uniforms
+        arrays = guesses, self.p_draft[case], self.p_target[case], uniforms.copy()
         result = verify(*map(self.asarray, arrays))
         tokens = array_of(result, len(case), self.K)
-        self.check_tokens(tokens, guesses, uniforms)
+        # the verifier may have changed its arguments
+        self.check_tokens(tokens, self.guesses[case], uniforms)
         self.n_answered += len(case)
         return tokens
 
@@ -504,11 +506,13 @@ class Search:
 
     answer           (case [n], points [n, n_axes]) -> tokens [n, ..]
     n_samples        points that are tried in each box
+    per_case         boxes of a case in the mean, at most
     has_intervals    whether a box had a different answer inside than at both corners
     """
 
-    def __init__(self, answer, rng, n_samples):
+    def __init__(self, answer, rng, n_samples, per_case=PER_CASE):
         self.answer = answer
+        self.per_case = per_case
         self.rng = rng
         self.n_samples = n_samples
         self.has_intervals = False
@@ -524,7 +528,7 @@ class Search:
 
         If a box is cut, all boxes are tried again, because points are tried at its corners.
         """
-        most = min(MOST_BOXES, PER_CASE * (1 + boxes.case.max()))
+        most = min(MOST_BOXES, self.per_case * (1 + boxes.case.max()))
         n_before = 0
         while n_before < len(boxes.case):  # until no box is cut
             n_before = len(boxes.case)
@@ -877,7 +881,8 @@ def trusted_boxes(answer, cases, rng):
     n_needed points this is FALSE_ALARM / MOST_TRIES, because there are MOST_TRIES tries.
     """
     bits, _ = DTYPES[cases.dtype]
-    search = Search(answer, rng, SAMPLES)
+    per_case = PER_CASE * cases.V // 3  # a draw from V tokens has V - 1 thresholds
+    search = Search(answer, rng, SAMPLES, per_case)
     boxes = search.find(search.cubes(len(cases.weight), cases.K + 1, 2**bits - 1))
     for _ in range(MOST_TRIES):
         if boxes is None:
@@ -1072,6 +1077,9 @@ class Program:
     def __init__(self, words, seconds=SECONDS):
         if not 0 < seconds < 1e6:
             raise ValueError(f"need 0 < seconds < 1e6, got {seconds!r}")
+        if isinstance(words, str) or not words:
+            raise ValueError('need a program and its arguments as a list, ["./verifier"], got '
+                             f"{words!r}")
         self.seconds = seconds
         self.printed = {}  # {bytes of rows: their numbers as text}
         self.row = 0  # the row of the call whose answer is read next
@@ -1198,11 +1206,13 @@ def verifier_of_file(path, sampling):
     if not callable(verify):
         raise ValueError(f"need a function verify in {path}")
     parameters = [*inspect.signature(verify).parameters]  # their names
-    if parameters and parameters[-1] == "rng":
+    needed = ["guesses", "p_draft", "p_target", *([] if sampling else ["uniforms"])]
+    is_callable = can_be_called(verify, needed)
+    # without an rng of its own, which it makes for --sampling only
+    if parameters[3:4] == ["rng"] and not (sampling and is_callable):
         raise ValueError("this verify takes an rng; check it with: python -m exact.judge "
                          f"{path}")
-    needed = ["guesses", "p_draft", "p_target", *([] if sampling else ["uniforms"])]
-    if not can_be_called(verify, needed):
+    if not is_callable:
         advice = ""
         if can_be_called(verify, needed[:3]):
             advice = ("; if it draws its own numbers, say --sampling (in Python: "

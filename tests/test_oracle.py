@@ -286,6 +286,33 @@ def test_a_point_that_contradicts_a_box_cuts_it():
         (0, 599, 0), (600, 602, 1), (603, 999, 0)]
 
 
+def test_a_fault_in_one_round_of_5000_is_seen():
+    """The page names the width of its interval if it concerns one path of guesses."""
+    cases = oracle.Cases(3, 3, "float64", np.asarray, False, None)
+    path = [0, 1, 2]
+    share = cases.weight[(cases.guesses == path).all(axis=1)].sum() / cases.n_toys
+    width = 1 / 5000 / share
+    assert f"narrower than {width:.3f} if" in " ".join(file_text("docs/oracle.md").split())
+    short = wrong_where(lambda g, u: (g == path).all(axis=1) & (abs(u[:, 0] - 0.5) < width / 2))
+    assert check(short).exact is False
+
+
+def test_a_draw_from_many_tokens_has_enough_boxes():
+    """With rows of 64 tokens a case has more boxes than with three."""
+    rows = np.random.default_rng(0).dirichlet(np.ones(64), size=(2, 65))
+    assert check(chain, K=1, rows=rows).exact is True
+
+
+def test_a_verifier_may_overwrite_its_arguments():
+    def in_place(guesses, p_draft, p_target, uniforms):
+        tokens = chain(guesses, p_draft, p_target, uniforms)
+        for array in (guesses, p_draft, p_target, uniforms):
+            array[:] = -1
+        return tokens
+
+    assert check(in_place, K=1).exact is True
+
+
 def test_a_distance_that_random_points_cannot_confirm_is_not_known(monkeypatch):
     """A distance of 0.0008 needs 28,783 points."""
     short = wrong_where(lambda g, u: abs(u[:, 1] - 0.7) < 0.0004)
@@ -538,6 +565,7 @@ def test_a_tolerance_accepts_a_kernel_that_rounds_and_no_more():
     ({"asarray": 3}, "need a function asarray, got 3"),
     ({"rows": 3}, r"need rows=\(draft, target\), \[V \+ 1, V\] each, of numbers"),
     ({"rows": np.ones((2, 3, 3))}, r"each, got an array of shape \[2, 3, 3\]"),
+    ({"rows": np.ones((2, 2, 1)), "K": 70}, r"for V >= 2 tokens, .* \[2, 2, 1\]"),
     ({"rows": np.ones((2, 3, 2))}, "need rows= of probabilities that sum to 1"),
     ({"rows": np.full((2, 3, 2), [2, -1])}, "need rows= of probabilities that sum to 1")])
 def test_other_arguments_are_refused(arguments, sentence):
@@ -692,6 +720,7 @@ def verify(guesses, p_draft, p_target, uniforms):
     ("raise SystemExit", "mine.py, line 1: SystemExit:"),
     ("def verify(guesses, p_draft, p_target, rng): pass",
      "this verify takes an rng; check it with: python -m exact.judge mine.py"),
+    ("def verify(guesses, p_draft, p_target, rng=None): pass", "this verify takes an rng; check"),
     ("def verify(guesses, p_target, uniforms): pass", "need verify(guesses, p_draft, p_target, "
      "uniforms), got verify(guesses, p_target, uniforms); if it draws its own numbers, say "
      "--sampling (in Python: check_by_sampling)"),
@@ -714,6 +743,16 @@ def test_the_exit_status_is_the_verdict(change, status, word, tmp_path):
     path = written(tmp_path, RATIO_FILE.rstrip() + change)
     got, out, error = outcome(oracle.main, path, "--K", 1)
     assert (got, error) == (status, "") and out.startswith(word)
+
+
+@pytest.mark.parametrize("last, uniforms, flags", [
+    ("uniforms, rng=None", "uniforms", ["--K", 1]),
+    ("rng=np.random.default_rng(0)", "rng.random(p.shape[:2])", ["--sampling"])])
+def test_a_verifier_may_have_an_rng_that_it_does_not_need(last, uniforms, flags, tmp_path):
+    imports = "import numpy as np\nfrom exact.rules.batched import batch_chain\n"
+    rule = f"def verify(g, q, p, {last}): return batch_chain(g, q, p, {uniforms})"
+    got, out, error = outcome(oracle.main, written(tmp_path, imports + rule), *flags)
+    assert (got, error) == (0, "") and "total variation" in out
 
 
 def test_ctrl_c_ends_in_one_line(tmp_path):

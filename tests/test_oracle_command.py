@@ -240,6 +240,12 @@ def test_the_seconds_are_for_a_batch_and_not_for_all():
     assert tokens.tolist() == [[0, -1]] * n and time.monotonic() - start > 2
 
 
+@pytest.mark.parametrize("words", ["./verifier", []])
+def test_a_program_is_a_list_of_words(words):
+    with pytest.raises(ValueError, match="need a program and its arguments as a list, "):
+        Program(words)
+
+
 def test_a_program_ends_when_its_input_does(tmp_path):
     """It can still write what it has counted."""
     file = tmp_path / "ended"
