@@ -213,9 +213,9 @@ WITHOUT = ("with_sampling(models.target, **{{key: value for key, value in "
 
 
 @pytest.mark.parametrize("target, guess, status, words", [
-    ("models.target_rows", "guess", 0, "with temperature 0.5 and top_k 2:\ntoy D: exact for K = 2, "),
+    ("models.target_rows", "guess", 0, "with temperature 0.5 and top_k 2:\ntoy D: exact for K = 2"),
     # one setting is forgotten
-    (WITHOUT.format(name="top_p"), "guess", 1, "top_p 0.65:\ntoy D, K = 2: total variation"),
+    (WITHOUT.format(name="top_p"), "guess", 1, "top_p 0.65:\ntoy D, K = 2: total "),
     (WITHOUT.format(name="repetition_penalty"), "guess", 1, "penalty 4:\ntoy D, K = 2: total "),
     (WITHOUT.format(name="temperature"), "guess", 1, "top_k 2:\ntoy D, K = 2: total variation"),
     (WITHOUT.format(name="top_k"), "guess", 1, "top_k 2:\ntoy D, K = 2: total variation"),
