@@ -3,6 +3,7 @@
 from fractions import Fraction
 from functools import partial
 from itertools import product
+from math import comb
 
 import numpy as np
 import pytest
@@ -119,6 +120,18 @@ def test_a_text_that_the_target_cannot_write_shows_a_rule():
     assert texts_needed({"possible": Fraction(1)}) == "-"
 
 
+def test_so_many_texts_are_enough_whatever_their_source_is():
+    """By hand: the least a(s) is that of s = 1/2, because the source's .4 and .6 are swapped."""
+    texts = {"a": Fraction(2, 5), "b": Fraction(3, 5)}
+    found = toys.Found("C", 3, texts, wanted={"a": texts["b"], "b": texts["a"]})
+    n = int(tables.texts_needed(found))
+    affinity = 2 * 0.24**0.5  # sum of the roots of .4 * .6
+    assert affinity**n <= tables.ERROR < affinity ** (n - 1)
+    # of n texts the likelier source is the one of their more frequent text
+    mistakes = sum(comb(n, i) * 0.6**i * 0.4 ** (n - i) for i in range((n + 1) // 2))
+    assert 2 * mistakes < tables.ERROR
+
+
 # ---- distances by hand, K = 1: only the first token can be wrong, the target draws the second
 
 # q is the draft's row, p the target's
@@ -175,7 +188,7 @@ def test_two_races_with_the_same_numbers_are_as_the_integral_says():
     assert distance("one-gumbel", "B", 1) == tv(np.minimum(p, q), row, p)
 
 
-@pytest.mark.parametrize("parts, texts", [(1, "267"), (2, "1,112"), (4, "4,529")])
+@pytest.mark.parametrize("parts, texts", [(1, "1,062"), (2, "4,449"), (4, "18,130")])
 def test_the_closer_the_draft_the_more_texts_show_a_fault(parts, texts, monkeypatch):
     """A draft's row is its old row plus parts - 1 target's rows, divided by parts."""
     draft, target = TOYS["A"]

@@ -14,8 +14,10 @@ tests/test_rules.py compares every figure of docs/wild_tables.md with the enumer
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from math import ceil, isclose, log, log1p
+from math import ceil, isclose, log
 from typing import Any
+
+import numpy as np
 
 from exact.law import prefix_law
 from exact.rules import register, settings
@@ -26,32 +28,31 @@ from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
 
 ROUNDING = 1e-12  # nats: a smaller divergence is rounding
-ERROR = 1e-6  # the probability that so many texts still do not show a wrong rule
+ERROR = 1e-6  # the probability that texts are taken for those of the wrong source
+STEPS = 80  # of a search in which each step leaves two thirds of an interval
 
 
 def texts_needed(found: Found) -> str:
-    """Return how many texts show the rule with probability 1 - ERROR; "-" for an exact rule.
+    """Return how many texts tell the rule from the target; "-" for an exact rule.
 
-    One text that the target cannot write shows the rule. If the rule writes no such text, the
-    best test needs about log(1 / ERROR) / KL texts, where KL is the divergence of the rule's
-    texts from the target's (Stein's lemma).
+    Of n texts the likelier source, the rule or the target, is named. The probabilities of both
+    mistakes sum to at most a(s)^n for each s in [0, 1], where a(s) is the sum of rule^s
+    target^(1 - s) over all texts (Chernoff). This is ERROR for n = log(ERROR) / log(a(s)).
     """
-    impossible = sum(p for text, p in found.texts.items() if text not in found.wanted)
-    # every text of the rule is impossible, so the first one shows it; log1p(-1) does not exist
-    if impossible == 1:
+    pairs = [(float(p), float(found.wanted[text])) for text, p in found.texts.items()
+             if p and text in found.wanted]
+    if not pairs:  # every text of the rule is impossible, so the first one shows it
         return "1"
-    if impossible:
-        # n texts show nothing if each is one that the target can write. This has probability
-        # (1 - impossible)^n, which is ERROR for n = log(ERROR) / log(1 - impossible)
-        return f"{ceil(log(ERROR) / log1p(-impossible)):,}"
-    # KL: the mean over the rule's texts of log(the rule's probability / the target's)
-    nats = 0.0
-    for text, p in found.texts.items():
-        if p:  # a text of probability 0 adds 0, and log(0) does not exist
-            nats += p * log(p / found.wanted[text])
-    if nats <= ROUNDING:
-        return "-"
-    return f"{ceil(log(1 / ERROR) / nats):,}"
+    p, p_wanted = np.array(pairs).T
+    low, high = 0.0, 1.0
+    for _ in range(STEPS):  # a(s) is convex, so its least value is not beyond a larger one
+        left, right = (2 * low + high) / 3, (low + 2 * high) / 3
+        if sum(p**left * p_wanted**(1 - left)) < sum(p**right * p_wanted**(1 - right)):
+            high = right
+        else:
+            low = left
+    nats = -log(sum(p**low * p_wanted**(1 - low)))
+    return "-" if nats <= ROUNDING else f"{ceil(log(1 / ERROR) / nats):,}"
 
 
 # ---- tables
