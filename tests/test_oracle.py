@@ -288,7 +288,7 @@ def test_a_point_that_contradicts_a_box_cuts_it():
 
 def test_a_fault_in_one_round_of_5000_is_seen():
     """The page names the width of its interval if it concerns one path of guesses."""
-    cases = oracle.Cases(3, 3, "float64", np.asarray, False, None)
+    cases = oracle.Cases(3, 3, "float64", np.asarray, False, None, None)
     path = [0, 1, 2]
     share = cases.weight[(cases.guesses == path).all(axis=1)].sum() / cases.n_toys
     width = 1 / 5000 / share
