@@ -153,8 +153,12 @@ class Judged(NamedTuple):
     decoder: Decoder | None = None  # its `build` makes the step
     sampling: dict[str, Any] = {}  # the settings of its models
     K: int | None = None  # the only number of guesses per round; None: several
-    has_K: bool = True  # False for a DECODER whose `build` has no K
     N: int = 0  # the least number of new tokens of a text; 0: few enough for seconds
+
+    @property
+    def has_K(self) -> bool:
+        """Return whether the step gets K: not that of a DECODER whose `build` has none."""
+        return not self.decoder or "K" in self.decoder.flags
 
     def at_temperature_0(self) -> "Judged":
         """Return the rule with one-hot rows of the target; the draft still guesses anything.
@@ -314,8 +318,7 @@ def judged_decoder(entry: Decoder) -> Judged:
     """Return the step of a DECODER, or its test if `build` needs more than draft and target."""
     flags = entry.settings({})
     if entry.needs(flags) <= {"draft"} and not entry.draft_maker(flags):
-        judged = Judged(partial(step_of_decoder, entry, {}), FOR_STEP, decoder=entry,
-                        has_K="K" in entry.flags)
+        judged = Judged(partial(step_of_decoder, entry, {}), FOR_STEP, decoder=entry)
         return judged.at_temperature_0() if entry.greedy else judged
     judged = judged_verify(rule_file.checked_verify(test_of_decoder(entry)))
     return judged._replace(note=f"Only the DECODER's test was judged, {entry.test.__name__}; "

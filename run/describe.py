@@ -192,10 +192,11 @@ def next_steps(numbers: dict, args: Namespace) -> list[str]:
     Return [] if there is none.
     """
     speedup = numbers["speedup_measured"]
+    is_slower = speedup is not None and speedup < 1
     pay = pay_command(args)
-    if numbers.get("vocabularies") and speedup is not None and speedup < 1:
+    if numbers.get("vocabularies") and is_slower:
         return ["--decoder quantized, whose draft has the target's own vocabulary"]
-    if pay and speedup is not None and speedup < 1:
+    if pay and is_slower:
         return [f"{pay}, because this was slower than plain decoding"]
     if args.trace:
         return [f"{pay}, which measures more texts"] if pay else []

@@ -144,7 +144,7 @@ def all_figures(args: Namespace) -> dict:
     folder = find_folder(args.target, args.models_dir)
     models = Models(draft or target, target, {}, folder, Costs(1.0, [1.0] * N_ROWS))
     others = other_decoders(entry, bool(draft), models)
-    at_temperature = {T: decoders_at(T, others, models) for T in args.temperature}
+    at_temperature = {T: decoders_at(T, others, entry, models) for T in args.temperature}
     texts = prompts_as_ids(args, encoder, min(m.n_ctx for m in (draft, target) if m))
     library = getattr(target, "library", None)  # PyTorch, for a model of transformers
     if args.N < FEWEST_TOKENS or args.repeats < FEWEST_RUNS:
@@ -184,13 +184,16 @@ def other_decoders(entry: Decoder | None, has_draft: bool, models: Models
             for each, flags in decoders}
 
 
-def decoders_at(temperature: float, others: dict, models: Models) -> dict:
-    """Return the decoders that run at this temperature; ValueError if one cannot be built."""
-    able = {name: decoder for name, decoder in others.items()
-            if temperature == 0 or not decoder[0].greedy}
-    for decoder in able.values():
-        # With the costs of `models`, which are not measured yet.
-        build(decoder[0], models._replace(sampling={"temperature": temperature}), decoder[1])
+def decoders_at(temperature: float, others: dict, entry: Decoder | None,
+                models: Models) -> dict:
+    """Return the decoders that run at this temperature; ValueError if --decoder's cannot."""
+    able = {name: (each, flags) for name, (each, flags) in others.items()
+            if temperature == 0 or not each.greedy}
+    for each, flags in able.values():
+        # The race's own decoders are known to fit, and quantized would copy the target. The
+        # costs of `models` are not measured yet.
+        if each is entry:
+            build(each, models._replace(sampling={"temperature": temperature}), flags)
     return able
 
 
