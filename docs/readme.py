@@ -101,7 +101,7 @@ def which_table(argument=None):
     for title, need, is_exact in [("the target alone", set(), "yes"),
                                   ("a draft", {"draft"}, "yes"),
                                   ("heads, trained on the target", {"heads"}, "yes"),
-                                  ("any of these, if the distribution may change", None, "no")]:
+                                  ("any of these, and the distribution may change", None, "no")]:
         cells = []
         for temperature in (0, 1):
             fast = {}  # {decoder: (speed-up, row)} of its fastest row
@@ -142,7 +142,7 @@ def rules_sentence(link):
     n_fixed = sum(rule.status == "fixed" for rule in public)
     return (f"We found [{len(public)} wrong rules]({link}) in public code, papers and "
             f"discussions ({n_fixed} have since been fixed),\n"
-            f"and made up {len(wrong) - len(public)} more, to test our own tools on.")
+            f"and made up {len(wrong) - len(public)} more to test our own tools.")
 
 
 def shell_output(line):

@@ -201,7 +201,7 @@ LADDER: list[Rung] = [
     ("plain decoding", "one token per pass", lambda toy, K: 1),
     ("match", "drawn guesses, compared with the target's own draws",
      partial(chain_mean, guess, match_tokens)),
-    ("one-hot", "the draft's most probable tokens as guesses",
+    ("one-hot-argmax", "the draft's most probable tokens as guesses",
      partial(chain_mean, best, match_tokens)),
     ("ratio rule", "drawn guesses again; the rule uses p_draft",
      partial(chain_mean, guess, partial(mean_tokens, verify))),
