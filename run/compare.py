@@ -9,6 +9,7 @@ import numpy as np
 
 from lib.backend import products
 from lib.backend.int8 import Int8
+from lib.pattern import tokenizer_of
 from lib.prefix import common_prefix
 from measure.passes import Run, acceptance_figures, quotient
 from run.task import Task
@@ -85,13 +86,16 @@ def text_figures(task: Task, run: Run) -> dict:
 
 
 def pattern_figures(task: Task, ids: list[int], rounds: Sequence[Round]) -> dict:
-    """Return whether the pattern may end after the new text, and how many tokens it forced.
+    """Return whether the pattern may end after the text as shown, and how many tokens it forced.
 
     An end of text is ignored. A forced token is one of a round without a pass.
     """
     if ids and ids[-1] == task.encoder.end_of_text:
         ids = ids[:-1]
     pattern = task.pattern()
+    if pattern and (rest := task.after_stop(ids)):  # a stop text cut the last token
+        text = task.encoder.decode_bytes(ids).decode("utf-8", "replace").removesuffix(rest)
+        ids = tokenizer_of(task.encoder).greedy_tokenize(text)
     forced = [result for result in rounds if isinstance(result, ForcedRound)]
     return {"fits_pattern": pattern is None or pattern.may_end(task.x + ids),
             "forced": sum(len(result.ids) for result in forced)}

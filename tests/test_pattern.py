@@ -18,7 +18,7 @@ from run.flags import parse_args
 from run.task import load_task, with_costs, with_pattern
 from sampling import warp, with_sampling
 from tests.bundled import encoder
-from tests.commands import records_of, refusal, run_main
+from tests.commands import json_of_run, records_of, refusal, run_main
 from tests.pages import code, file_text
 from variants import DECODERS
 
@@ -207,6 +207,12 @@ def test_forced_tokens_need_no_pass_and_are_counted_apart():
     (("--stop", " with"), "The text does not fit the pattern: --stop ended it.")])
 def test_a_run_says_whether_its_text_fits_and_what_ended_one_that_does_not(flags, words):
     assert words in run_main("--prompt", BEGINNING, "--regex", SEVEN, *flags)[1]
+
+
+def test_a_text_that_a_stop_cuts_inside_a_token_is_judged_as_it_is_returned():
+    for regex, fits in ((" was", False), (" wa|" + " was", True)):
+        got = json_of_run("--prompt", BEGINNING, "--regex", regex, "--stop", "wa")
+        assert (got["speculative"]["text"], got["fits_pattern"]) == (BEGINNING + " wa", fits)
 
 
 @pytest.mark.parametrize("flags", [
