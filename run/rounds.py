@@ -253,15 +253,15 @@ def log_probabilities(result: Round, is_greedy: bool) -> list[float | None]:
     return tokens alone, and for a token that the target never draws, as a wrong rule may.
     """
     ids, rows = result.ids, result.p_target
-    # The target's rows are one-hot, although some decoders read rows at temperature 1.
-    if is_greedy:
-        return [0.0] * len(ids)
     if isinstance(result.guesses, Tree):
         # Row t is the row after the first t ids: they are a path of the tree.
         nodes = [result.guesses.find(ids[:t]) for t in range(len(ids))]
         rows = [row_after(result.p_target, node) for node in nodes]
     if len(rows) < len(ids):
         return [None] * len(ids)
+    # The target's rows are one-hot, although some decoders read rows at temperature 1.
+    if is_greedy:
+        return [0.0 if token == np.argmax(row) else None for row, token in zip(rows, ids)]
     return [math.log(row[token]) if row[token] > 0 else None for row, token in zip(rows, ids)]
 
 

@@ -122,6 +122,8 @@ def test_the_rounds_of_a_file_are_shown_and_kept_and_it_is_said_who_judges_it(fi
 
 
 def test_a_token_that_the_target_never_draws_has_no_log_probability(file, tmp_path):
+    got = json_of_run("--decoder", file(ALWAYS), *SHORT, "--logprobs")[file(ALWAYS)]["logprobs"]
+    assert {*got} == {0.0, None}
     flags = ("--decoder", file(ALWAYS), "--temperature", 1, "--top_k", 3, *SHORT)
     status, _, err = run_main(*flags, "--trace", tmp_path / "run.html")
     assert status == 0, err
