@@ -30,23 +30,32 @@ def read_entry(name: str) -> Decoder:
     else:
         entry = entry_of_functions(rule)
 
-    # The flags are read from the signature of `build`, which wraps keeps.
-    @wraps(entry.build)
-    def build_or_raise(*models, **settings):
-        # Both the file's `build` and the step that it returns may raise any error.
-        step = in_a_sentence(path, lambda: entry.build(*models, **settings))
-        return lambda x, n_left, rng: in_a_sentence(path, lambda: step(x, n_left, rng))
-
-    return entry._replace(name=name, build=build_or_raise, exact=partial(not_known, entry))
+    # Each of these fields, and the step or draft maker that it returns, may raise any error.
+    names = ("build", "plain", "draft_maker", "needs", "exact")
+    fields = {name: guarded(path, field) for name in names if (field := getattr(entry, name))}
+    return entry._replace(**fields | {
+        "name": name, "exact": partial(not_known, fields["exact"])})
 
 
-def not_known(entry: Decoder, settings: dict) -> bool | None:
+def guarded(path: Path, function: Callable, is_field: bool = True) -> Callable:
+    """Return the function with its errors in a sentence; a field also returns such a one."""
+    # wraps keeps the signature of `build`, from which the flags are read, and the attributes of
+    # a step (variants/coupled.py).
+    @wraps(function)
+    def value_or_error(*args, **settings):
+        value = in_a_sentence(path, lambda: function(*args, **settings))
+        return guarded(path, value, False) if is_field and callable(value) else value
+
+    return value_or_error
+
+
+def not_known(exact: Callable, settings: dict) -> bool | None:
     """Return False if a file says that its decoder is not exact, otherwise None: not known.
 
     A file that calls its decoder exact has not shown it.
     """
     # A file without a DECODER does not say that it is not exact, so its entry gives None too.
-    return None if entry.exact(settings) else False
+    return None if exact(settings) else False
 
 
 def entry_of_functions(rule: rule_file.FileRule) -> Decoder:
