@@ -129,6 +129,7 @@ class Pattern:
 
     def __init__(self, grammar: str, encoder, n_prompt: int):
         self.start = matcher_of(grammar, encoder)
+        self.tokenizer = tokenizer_of(encoder)
         self.n_prompt = n_prompt
         self.end_of_text = encoder.end_of_text
         self.n_vocab = encoder.n_vocab

@@ -9,7 +9,6 @@ import numpy as np
 
 from lib.backend import products
 from lib.backend.int8 import Int8
-from lib.pattern import tokenizer_of
 from lib.prefix import common_prefix
 from measure.passes import Run, acceptance_figures, quotient
 from run.task import Task
@@ -86,7 +85,7 @@ def text_figures(task: Task, run: Run) -> dict:
 
 
 def pattern_figures(task: Task, ids: list[int], rounds: Sequence[Round]) -> dict:
-    """Return whether the pattern may end after the text as shown, and how many tokens it forced.
+    """Return whether the pattern may end after the shown text, and how many tokens it forced.
 
     An end of text is ignored. A forced token is one of a round without a pass.
     """
@@ -95,7 +94,7 @@ def pattern_figures(task: Task, ids: list[int], rounds: Sequence[Round]) -> dict
     pattern = task.pattern()
     if pattern and (rest := task.after_stop(ids)):  # a stop text cut the last token
         text = task.encoder.decode_bytes(ids).decode("utf-8", "replace").removesuffix(rest)
-        ids = tokenizer_of(task.encoder).greedy_tokenize(text)
+        ids = pattern.tokenizer.greedy_tokenize(text)
     forced = [result for result in rounds if isinstance(result, ForcedRound)]
     return {"fits_pattern": pattern is None or pattern.may_end(task.x + ids),
             "forced": sum(len(result.ids) for result in forced)}

@@ -53,8 +53,7 @@ from run.flags import settings_for_json
 from run.rounds import log_probabilities
 from run.task import Task, load_task, text_and_ids
 from speculative import Round, Step
-from variants import build
-from wrappers.forced import ForcedRound
+from variants import Models, build
 
 START = b'{"index": '  # of every record
 
@@ -76,6 +75,7 @@ class Written:
     rounds: list[Round] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)  # from its start to each round's end
     logprobs: list[float | None] = field(default_factory=list)  # if they are wanted
+    n_passes: int = 0  # of the target
     error: str = ""  # what ended the text
 
 
@@ -116,11 +116,12 @@ def task_of_line(given: dict, index: int, task: Task) -> Task:
     return task_of_entries(given, task._replace(seed=[task.seed, index]))
 
 
-def noting_step(step: Step, task: Task, written: Written, bar: tqdm) -> Step:
-    """Return the step that notes each round in `written`, and counts its tokens.
+def noting_step(task: Task, models: Models, written: Written, bar: tqdm) -> Step:
+    """Return the task's step, which notes each round in `written`, and counts its tokens.
 
     It ends a text where its pattern cannot go on.
     """
+    step = task.new_step(models)
     start = time.perf_counter()
 
     def step_and_note(x, n_left, rng):
@@ -132,6 +133,7 @@ def noting_step(step: Step, task: Task, written: Written, bar: tqdm) -> Step:
             end = [task.encoder.end_of_text]
             return Round(end, guesses=[], p_draft=[], p_target=[], n_accepted=0)
         written.seconds.append(time.perf_counter() - start)
+        written.n_passes = models.target.n_passes()
         if task.logprobs:
             written.logprobs.extend(log_probabilities(result, task.models.is_greedy))
         bar.update(len(result.ids))
@@ -149,13 +151,11 @@ def record_of(job: Job, written: Written) -> dict:
     run = Run(None, Timed(None))
     for result, end in zip(written.rounds, written.seconds):
         run.add(result, end - run.seconds)
-    # Every round has one pass of the target, but a forced round has none.
-    n_passes = sum(not isinstance(result, ForcedRound) for result in run.rounds)
     # "text" begins with the prompt, also for a chat, whose "answer" does not.
     record = job.head | {"text": job.task._replace(is_chat=False).text_of(run.ids),
                          "ids": run.ids,
                          "acceptance": acceptance_figures(run.rounds)["acceptance"],
-                         "tokens_per_pass": quotient(len(run.ids), n_passes),
+                         "tokens_per_pass": quotient(len(run.ids), written.n_passes),
                          "time_s": run.seconds, "prompt_s": run.prompt_s,
                          "tokens_per_second": run.rate}
     if job.task.is_chat:
@@ -184,9 +184,8 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     def text_of(own_task, written, bar):
         """Return the (x, n_left, rng, new_step, stop) that generate_batch takes."""
         def new_step():
-            models = own_task.with_settings(draft, target)
-            step = build(own_task.entry, models, own_task.settings)
-            return noting_step(own_task.with_forced(step, models), own_task, written, bar)
+            models = own_task.with_settings(draft, Timed(target))  # counts this text's passes
+            return noting_step(own_task, models, written, bar)
 
         rng = np.random.default_rng(own_task.seed)
         return own_task.x, own_task.n_new, rng, new_step, own_task.ended

@@ -39,6 +39,15 @@ from sampling import sample
 def verify(guesses, p_draft, p_target, rng):
     return guesses + [sample(p_target[-1], rng)]
 """
+FOUR_PASSES = """
+from speculative import Round
+
+def step(x, n_left, rng, draft, target, K):
+    ids = []
+    for _ in range(min(n_left, 4)):
+        ids.append(int(target(x + ids, 1)[-1].argmax()))
+    return Round(ids, [], [], [], 0)
+"""
 BARE_STEP = """
 from speculative import Round
 
@@ -133,6 +142,13 @@ def test_a_token_that_the_target_never_draws_has_no_log_probability(file, tmp_pa
     assert status == 0 and None in shown and None in record["logprobs"], err
 
 
+def test_a_record_counts_the_passes_of_a_step_and_not_its_rounds(file, tmp_path):
+    path = file(FOUR_PASSES)
+    _, [record], _ = records_of(tmp_path, ["One day a merchant who"], "--decoder", path, *SHORT)
+    assert record["tokens_per_pass"] == json_of_run("--decoder", path, *SHORT)[
+        "tokens_per_target_pass"] == 1
+
+
 def test_a_file_continues_many_prompts(file, tmp_path):
     texts = []
     for decoder in (file(RIGHT), "speculative"):
@@ -169,6 +185,18 @@ def test_the_flags_of_a_file_are_those_of_its_build(file):
     path = file("from variants.tree import DECODER")
     assert "widths" in entry_of_flag(path).flags
     assert "--lenience does not apply" in refusal(main.main, "--decoder", path, "--lenience", 1)
+
+
+@pytest.mark.parametrize("field", ["exact", "needs", "draft_maker"])
+def test_an_error_in_a_field_of_a_decoder_is_one_sentence(file, field):
+    path = file("from variants.lenient import DECODER\n"
+                f"DECODER = DECODER._replace({field}=lambda s: s['lenienz'] == 1)")
+    assert "does not run: line 2: KeyError: 'lenienz'" in refusal(main.main, "--decoder", path)
+
+
+def test_a_registered_decoder_in_a_file_draws_what_a_pattern_forces_as_itself(file):
+    flags = ("--regex", "(x[a-z]y lived in the forest){3}", "--K", 8, "--n_tokens_to_generate", 40)
+    assert ids_of(file("from variants.coupled import DECODER"), *flags) == ids_of("coupled", *flags)
 
 
 @pytest.mark.parametrize("name", ["batch", "temperature", "decoder", "draft", "help"])

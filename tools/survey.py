@@ -53,9 +53,8 @@ def written_text(words: tuple[str, ...], given: dict, index: int) -> Written:
     """Return the text of a line; its seed depends on the line or on its position alone."""
     task = task_of_line(given, index, load_once(words))
     models = task.new_models()
-    step = task.with_forced(build(task.entry, models, task.settings), models)
     written = Written()
-    step = noting_step(step, task, written, tqdm(disable=True))
+    step = noting_step(task, models, written, tqdm(disable=True))
     rounds = generate(task.x, step, task.n_new, np.random.default_rng(task.seed), task.ended)
     written.rounds = [without_rows(result) for result in rounds]  # a worker sends them
     return written

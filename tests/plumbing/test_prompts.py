@@ -17,6 +17,7 @@ import main
 from lib.backend import products
 from lib.pattern import DeadEnd
 from lib.terminal import command
+from measure.passes import Timed
 from run import prompts
 from run.entries import prompt_lines
 from run.flags import parse_args, settings_for_json
@@ -293,7 +294,8 @@ def test_a_forced_round_is_no_pass_and_the_prompt_is_read_after_it():
     """Two tokens are forced in 1 s; the prompt and a token take until 5 s, a token until 7 s."""
     rounds = [ForcedRound([2, 3], [2], None, None, 1), Round([4], [], None, None, 0),
               Round([5], [], None, None, 0)]
-    record = record_of(Job({}, {}, task_of_toys()), Written(rounds, [1.0, 5.0, 7.0]))
+    record = record_of(Job({}, {}, task_of_toys()), Written(rounds, [1.0, 5.0, 7.0],
+                                                               n_passes=2))
     assert (record["tokens_per_pass"], record["acceptance"]) == (2, None)
     assert (record["time_s"], record["prompt_s"], record["tokens_per_second"]) == (7, 5, 1 / 2)
     # the last logarithm belongs to a token after a stop token, which is not in the text
@@ -306,8 +308,10 @@ def test_the_seconds_of_rounds_are_noted_and_a_dead_end_ends_the_text(monkeypatc
     """The text begins at 10 s; a round ends at 13 s."""
     monkeypatch.setattr(prompts.time, "perf_counter", iter([10.0, 13.0]).__next__)
     step = mock.Mock(side_effect=[Round([4, 5], [], None, None, 0), DeadEnd("beyond 9 new")])
+    monkeypatch.setattr(Task, "new_step", lambda task, models: step)
     written = Written()
-    note = prompts.noting_step(step, task_of_toys(), written, mock.Mock())
+    models = Models(None, Timed(None), {})
+    note = prompts.noting_step(task_of_toys(), models, written, mock.Mock())
     rounds = [*generate([1], note, 4, np.random.default_rng(0), {9})]
     assert [result.ids for result in rounds] == [[4, 5], [9]] and written.seconds == [3.0]
     assert record_of(Job({"index": 0}, {}, task_of_toys()), written) == {
