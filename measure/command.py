@@ -85,13 +85,15 @@ def print_tables(args, benchmark):
         figures = measured_figures(args, benchmark.all_figures)
         parts = benchmark.paragraphs(figures, args)
     terminal.print_safely("\n\n".join(parts), sys.stdout)
-    if plot:
-        benchmark.draw(figures, plot)
-    # Figures of a measurement that Ctrl-C or an error ended are printed first.
-    if not args.show and "interrupted" in figures:
-        if figures["interrupted"]:
-            raise ValueError(figures["interrupted"])
-        raise KeyboardInterrupt
+    try:
+        if plot:
+            benchmark.draw(figures, plot)
+    finally:  # also if the figures are too few for a picture
+        # Figures of a measurement that Ctrl-C or an error ended are printed first.
+        if not args.show and "interrupted" in figures:
+            if figures["interrupted"]:
+                raise ValueError(figures["interrupted"])
+            raise KeyboardInterrupt
 
 
 def measured_figures(args, all_figures):

@@ -23,6 +23,7 @@ from itertools import chain
 import numpy as np
 from tqdm import tqdm
 
+from lib.terminal import notify
 from measure.clock import spread
 from measure.costs import measure_costs
 from measure.passes import Run, Timed, acceptance_figures
@@ -52,7 +53,7 @@ def builder(name, flags, temperature, **known):
         # The made draft, with an empty cache, replaces the race's `draft`. write_text reads the
         # seconds of the race's, so the made draft writes into the same list.
         if make_draft:
-            made = made or make_draft(target)
+            made = made or make_draft(target, notify)
             replacement = Timed(made.fresh())
             replacement.seconds = draft.seconds
             draft = replacement

@@ -62,8 +62,12 @@ def compare(task: Task, plain: Run, fast: Run, measuring: float = 0.0) -> dict:
 
 
 def is_draft_in_int8(task: Task, run: Run) -> bool | None:
-    """Return whether the draft that a decoder made from the target is in int8; None without."""
+    """Return whether the draft is the target's copy in int8, not in floats; None without."""
     if not task.entry.draft_maker(task.settings) or not run.draft:
+        return None
+    from variants.quantized import is_int8_copy  # few decoders make their draft
+    target = task.models.target
+    if not (hasattr(target, "params") and is_int8_copy(run.draft, target)):
         return None
     return isinstance(run.draft.params["wte"], Int8)
 
@@ -103,7 +107,7 @@ def pattern_figures(task: Task, ids: list[int], rounds: Sequence[Round]) -> dict
 def pass_figures(plain: Run, fast: Run) -> dict:
     """Return how many passes the decoder took, how large they were, and their mean times.
 
-    Passes that only read the prompt, for heads, are counted apart.
+    Passes without logits, which read the text for heads alone, are counted apart.
     """
     n_passes = fast.target.n_passes()  # those that gave logits
     return {"target_passes": n_passes,
@@ -183,4 +187,6 @@ def parting_of_texts(task: Task, a: list[int], b: list[int]) -> dict:
     penalty = task.models.sampling.get("repetition_penalty", 1.0)
     [logits] = adjusted_logits(rows, x, penalty, task.pattern())
     second, best = np.sort(logits)[-2:]
-    return {"token": n, "gap_of_the_two_best_logits": float(best - second)}
+    gap = float(best - second)
+    # JSON has no infinity: a pattern or a model may leave one token alone.
+    return {"token": n, "gap_of_the_two_best_logits": gap if math.isfinite(gap) else None}

@@ -64,6 +64,8 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
     fast = numbers[decoder]
     # Cells of the decoder's column that have several parts.
     too_short = f"-  (a text has fewer than {SHORTEST} tokens)"
+    if min(plain["tokens"], fast["tokens"]) >= SHORTEST:
+        too_short = "-  (a text ended in its first round)"  # no time after the prompt's
     speedup = shown(numbers["speedup_measured"], none=too_short)
     speedup += shown(numbers["speedup_predicted"], "  (theory, from this run's passes: {:.2f})",
                      none="")
@@ -73,7 +75,7 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
         pass_ms += shown(numbers["rows_per_target_pass"], " for {:.1f} positions", none="")
     passes = str(numbers["target_passes"])
     if numbers["reading_passes"]:
-        passes += f" + {numbers['reading_passes']} to read the prompt"
+        passes += f" + {numbers['reading_passes']} for the heads alone"
     accepted = "-"  # also for trees, whose guesses are not counted as tested
     if numbers["tested"]:
         accepted = (f"{numbers['accepted']} of {numbers['tested']} tested, "
@@ -152,8 +154,9 @@ def note_lines(numbers: dict, args: Namespace) -> list[str]:
         # Passes over different numbers of rows round differently, which can swap two logits
         # that are nearly equal. The note shows how near they were.
         where = numbers["first_difference"]
+        gap = shown(where["gap_of_the_two_best_logits"], "{:.2g}", none="infinitely far")
         lines.append(f"The texts differ from new token {where['token'] + 1} on (top two logits "
-                     f"there: {where['gap_of_the_two_best_logits']:.2g} apart).")
+                     f"there: {gap} apart).")
     return lines
 
 

@@ -232,7 +232,7 @@ def test_the_prompt_that_eagles_head_reads_is_not_a_pass_of_many_rows():
     assert got["target_passes"] == sum(got["rounds_by_accepted"])
     assert got["tokens_per_target_pass"] == 12 / got["target_passes"]
     said = comparison_in_words(got, parse_args(["--decoder", "eagle"]))
-    assert f" {got['target_passes']} + 1 to read the prompt\n" in said
+    assert f" {got['target_passes']} + 1 for the heads alone\n" in said
 
 
 def test_theory_is_the_formula_at_the_sums_of_the_passes(clock):
@@ -284,6 +284,11 @@ def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
         assert got["speedup_measured"] == got["speedup_with_prompt"] == approx(speedup)
         assert got["speedup_predicted"] is not None
         assert f"\nspeed-up                 1.00   {speedup:.2f}  (theory, " in printed
+
+
+def test_a_speedup_that_one_round_leaves_unknown_has_its_reason(clock):
+    assert "-  (a text ended in its first round)" in comparison_in_words(
+        run_figures(clock, N=8, K=20, x=(4,)), parse_args([]))
 
 
 def test_a_run_of_one_round_has_no_time_of_a_pass_after_the_prompts(clock):
@@ -420,6 +425,12 @@ def test_the_first_difference_is_between_the_logits_that_greedy_decoding_compare
     # after 3 comes 4, which was there before, by 40 / 1.6 = 25, and 8 by 20
     got = parting_of_texts(task, [3, 4], [3, 8])
     assert got == {"token": 1, "gap_of_the_two_best_logits": 5.0}
+
+
+def test_a_token_that_is_the_only_one_has_no_gap_in_json():
+    task = task_of_target([2])._replace(models=Models(
+        None, lambda ids, n_last=1: np.array([[-np.inf, 0.0]]), {}))
+    assert parting_of_texts(task, [1], [0])["gap_of_the_two_best_logits"] is None
 
 
 def test_a_text_that_ends_earlier_than_the_other_is_not_identical():

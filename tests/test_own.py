@@ -9,8 +9,11 @@ import pytest
 import main
 from lib.backend import products
 from lib.pattern import DeadEnd
-from run.flags import entry_of_flag
+from measure import race
+from measure.passes import Timed
+from run.flags import entry_of_flag, parse_args
 from run.own import in_a_sentence
+from run.task import load_task
 from tests.commands import json_of_run, outcome, records_of, refusal, run_main, written
 from tests.test_judge import GUESS, RIGHT, STEP
 from tests.test_rounds import stored_run
@@ -192,6 +195,16 @@ def test_an_error_in_a_field_of_a_decoder_is_one_sentence(file, field):
     path = file("from variants.lenient import DECODER\n"
                 f"DECODER = DECODER._replace({field}=lambda s: s['lenienz'] == 1)")
     assert "does not run: line 2: KeyError: 'lenienz'" in refusal(main.main, "--decoder", path)
+
+
+def test_a_draft_that_a_file_makes_is_no_int8_copy_and_is_made_for_a_race_too(file):
+    path = file("""from variants.speculative import DECODER
+from variants.registry import needing
+DECODER = DECODER._replace(needs=needing(), draft_maker=lambda settings:
+                           lambda target, notify: target.fresh())""")
+    assert json_of_run("--decoder", path, *SHORT)["draft_in_int8"] is None
+    target = load_task(parse_args([])).models.target
+    race.builder(entry_of_flag(path), {}, 1.0)(Timed(target), Timed(target))
 
 
 def test_a_registered_decoder_in_a_file_draws_what_a_pattern_forces_as_itself(file):

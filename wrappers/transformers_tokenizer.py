@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from lib.checkpoints.hub import model_folder
-from lib.checkpoints.vocabulary import end_ids
+from lib.checkpoints.vocabulary import ends_of_folder
 from wrappers.chat_tokens import ChatTokens, default_template, tokens_of_folder
 from wrappers.transformers_model import import_torch, transformers_errors
 
@@ -26,7 +26,7 @@ def transformers_tokenizer(tokenizer_or_folder):
             return tokens_of_folder(folder)
         import_torch(folder)
         tokenizer = loaded_tokenizer(str(folder))
-        ends = end_ids(folder / "generation_config.json")
+        ends = ends_of_folder(folder)
     # Only the file of a fast tokenizer states how bytes are written in symbols.
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
