@@ -199,9 +199,9 @@ def parse_args(argv: Sequence[str] | None = None, program: str = "main.py") -> N
     args, unknown = parser.parse_known_args(words)
     if unknown:
         parser.error(why_no_flag(unknown[0], entry, parser))
-    args.entry = entry
-    args.given = flags_given(words)
-    args.settings = settings_of(args, entry)
+    given = flags_given(words)
+    settings = settings_of(args, entry, given)  # first, because it removes the decoder's flags
+    args.entry, args.given, args.settings = entry, given, settings
     args.needs = entry.needs(args.settings)
     args.sampling = {name: getattr(args, name) for name in SAMPLING}
     check_sampling(**args.sampling)
@@ -245,7 +245,9 @@ def make_parser(first: Parser, entry: Decoder) -> Parser:
     own = {}
     taken = {"help", "draft", "target", *FIRST}.union(*COMMON.values())
     for name, (default, flag) in entry.flags.items():
-        if name in taken:
+        # main.py reads and writes the file of suffix's --memory.
+        is_other = name == "memory" and flag != DECODERS["suffix"].flags[name][1]
+        if name in taken or is_other:
             raise ValueError(f"--decoder {entry.name}: `build` has a parameter {name}, and "
                              f"--{name} is a flag of main.py: rename the parameter")
         text = flag.help
@@ -262,14 +264,14 @@ def make_parser(first: Parser, entry: Decoder) -> Parser:
     return parser
 
 
-def settings_of(args: Namespace, entry: Decoder) -> dict:
+def settings_of(args: Namespace, entry: Decoder, given: set[str]) -> dict:
     """Move the decoder's own flags out of `args`; return them with all defaults."""
     own = {name: vars(args).pop(name) for name in entry.flags if name in args}
     settings = entry.settings(own)
     # The default draft is made for the default target. A decoder that can do without a draft
     # does so with any other target, unless a draft is given.
     is_default_pair = args.target_model_size == MODELS["target_model_size"]["default"]
-    has_draft = is_default_pair or "draft_model_size" in args.given
+    has_draft = is_default_pair or "draft_model_size" in given
     if entry.without_draft and "draft" in entry.needs(settings) and not has_draft:
         return entry.settings(entry.without_draft | own)
     return settings

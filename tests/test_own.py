@@ -212,7 +212,7 @@ def test_a_registered_decoder_in_a_file_draws_what_a_pattern_forces_as_itself(fi
     assert ids_of(file("from variants.coupled import DECODER"), *flags) == ids_of("coupled", *flags)
 
 
-@pytest.mark.parametrize("name", ["batch", "temperature", "decoder", "draft", "help"])
+@pytest.mark.parametrize("name", ["batch", "temperature", "decoder", "draft", "help", "memory"])
 def test_a_flag_of_a_file_that_main_has_too_is_refused(file, name):
     path = file(f"""from typing import Annotated
 from speculative import draft_and_verify
@@ -225,6 +225,20 @@ def build(models, {name}: Annotated[int, Flag(whole, "guesses")] = 4):
 DECODER = DECODER._replace(build=build)""")
     why = refusal(main.main, "--decoder", path, *SHORT)
     assert f"`build` has a parameter {name}, and --{name} is a flag of main.py: rename" in why
+
+
+@pytest.mark.parametrize("name", ["given", "entry", "settings"])
+def test_a_flag_of_a_file_may_have_a_name_that_only_the_parser_uses(file, name):
+    path = file(f"""from typing import Annotated
+from speculative import draft_and_verify
+from variants.registry import Flag, whole
+from variants.speculative import DECODER
+
+def build(models, {name}: Annotated[int, Flag(whole, "guesses")] = 4):
+    return draft_and_verify(models.draft_rows, models.target_rows, {name})
+
+DECODER = DECODER._replace(build=build)""")
+    assert json_of_run("--decoder", path, f"--{name}", 2, *SHORT)["settings"][name] == 2
 
 
 def test_a_worker_of_the_survey_runs_a_file_and_can_send_its_text(file):
