@@ -61,12 +61,12 @@ def continue_prompt(args: Namespace) -> None:
     numbers = both_decoders(task, on_round, streams) | {"settings": settings_for_json(args)}
     if args.show:
         print_safely("", stream)  # an empty line after the rounds
-    if path := args.settings.get("memory"):
-        from lib.memory import add_to_memory
-        add_to_memory(path, task.x + numbers[task.decoder]["ids"], task.encoder.n_vocab)
     text = json.dumps(numbers) if args.json else comparison_in_words(
         numbers, args, has_texts=not streams)
     print_safely(text, sys.stdout)
+    if path := args.settings.get("memory"):
+        from lib.memory import add_to_memory
+        add_to_memory(path, task.x + numbers[task.decoder]["ids"], task.encoder.n_vocab)
     if args.trace:
         from page.page import raced_run, save_page
         save_page(args.trace, raced_run(task, numbers, rounds))
