@@ -6,7 +6,6 @@ import shutil
 from itertools import chain
 from statistics import mean
 from types import SimpleNamespace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -307,14 +306,6 @@ def test_too_few_runs_or_tokens_are_told_before_anything_is_measured(models_dir,
 
 
 # ---- the picture
-
-def test_an_error_before_the_race_is_said_although_a_plot_has_no_figures(
-        models_dir, monkeypatch, tmp_path):
-    pytest.importorskip("matplotlib", reason="needs requirements/plots.txt")
-    monkeypatch.setattr(will_it_pay, "timed_turns", mock.Mock(side_effect=ValueError("a rule")))
-    out = outcome(will_it_pay.main, "--models_dir", models_dir, "--plot", tmp_path / "a.png")
-    assert out[2].endswith("tools.will_it_pay: a rule\n")
-
 
 @pytest.mark.parametrize("suffix, start", [(".png", b"\x89PNG"), (".svg", b"<?xml")])
 def test_a_plot_is_a_picture_as_wide_as_a_telephone(tmp_path, suffix, start):
