@@ -290,6 +290,8 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
 def asked_of(record: dict) -> dict:
     """Return what decides a record's text: the entries of its line, and the other settings."""
     entries = {name: record[name] for name in ENTRIES if name in record}
+    if "messages" in entries:
+        entries.pop("prompt", None)  # a template may write today's date into it
     # First, so that a difference in them is reported first; last, so that they replace the
     # flags' values.
     return entries | record["settings"] | entries

@@ -320,6 +320,11 @@ def test_the_seconds_of_rounds_are_noted_and_a_dead_end_ends_the_text(monkeypatc
 
 # ---- resumed
 
+def test_a_chat_is_resumed_on_a_later_day_than_its_template_wrote():
+    days = [{"prompt": day, "messages": ["hi"], "settings": {}} for day in ("Monday", "Tuesday")]
+    assert prompts.asked_of(days[0]) == prompts.asked_of(days[1])
+
+
 @pytest.mark.parametrize("n_lines, n_more, had", [
     (0, 0, ""), (0, 5, ""), (1, -1, ""),  # bytes beyond the whole lines
     (1, 1, ", which already had 1 record"), (3, 40, ", which already had 3 records"),
