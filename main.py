@@ -29,7 +29,7 @@ from run.flags import parse_args, settings_for_json
 from run.task import Task, compile_products, load_task, with_costs
 from sampling import HasRandom
 from speculative import Step, generate
-from variants import Models, build_plain
+from variants import Models, build, build_plain
 from wrappers.window import windowed
 
 
@@ -93,8 +93,8 @@ def both_decoders(task: Task, on_round: Callable[[dict], None] | None = None,
 
 
 def decoder_step(task: Task, models: Models) -> Step:
-    """Return the step of the task's decoder."""
-    return task.new_step(models)
+    """Return the step of the task's decoder; tokens that a pattern forces need no pass."""
+    return task.with_forced(build(task.entry, models, task.settings), models)
 
 
 def plain_step(task: Task, models: Models) -> Step:

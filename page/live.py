@@ -37,7 +37,7 @@ from run.task import (
     with_costs,
 )
 from speculative import generate
-from variants import DECODERS, entry_of
+from variants import DECODERS, build, entry_of
 from variants.registry import whole_from_0
 from variants.speculative import DECODER as DEFAULT
 
@@ -73,7 +73,7 @@ def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
     # Measured for each text whose decoder needs them, because the page chooses the decoder.
     task, _ = with_costs(task)
     models = task.new_models()
-    step = task.new_step(models)
+    step = task.with_forced(build(task.entry, models, task.settings), models)
     rng, see = watched(task, models, np.random.default_rng(task.seed))
     run = Run(models.draft, models.target)
     start = time.perf_counter()

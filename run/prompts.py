@@ -121,7 +121,7 @@ def noting_step(task: Task, models: Models, written: Written, bar: tqdm) -> Step
 
     It ends a text where its pattern cannot go on.
     """
-    step = task.new_step(models)
+    step = task.with_forced(build(task.entry, models, task.settings), models)
     start = time.perf_counter()
 
     def step_and_note(x, n_left, rng):

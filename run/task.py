@@ -16,7 +16,7 @@ from lib.tokenizer import Tokenizer
 from measure.passes import Timed
 from speculative import Step
 from utils import find_folder, load_pair, runs_in_transformers
-from variants import DECODERS, Models, build
+from variants import DECODERS, Models
 from variants.registry import Decoder, LogitsModel, Target, missing
 from wrappers.forced import with_forced_runs
 from wrappers.window import window
@@ -139,9 +139,8 @@ class Task(NamedTuple):
             sampling = {**sampling, "allowed": self.pattern()}
         return self.models._replace(draft=draft, target=target, sampling=sampling)
 
-    def new_step(self, models: Models) -> Step:
-        """Return the decoder's step; tokens that a pattern forces need no pass."""
-        step = build(self.entry, models, self.settings)
+    def with_forced(self, step: Step, models: Models) -> Step:
+        """Return the step that writes without a pass what a pattern forces."""
         if not self.grammar:
             return step
         return with_forced_runs(step, models.sampling["allowed"], self.stop)
