@@ -219,7 +219,8 @@ def add_tokenizer(writer, encoder, token_types):
     writer.add_token_list(symbols)
     if encoder.end_of_text is not None:
         # The end of a text is a control token, which engines do not print.
-        types[encoder.end_of_text] = token_types.CONTROL
+        if encoder.symbols[encoder.end_of_text] in encoder.special:
+            types[encoder.end_of_text] = token_types.CONTROL
         writer.add_bos_token_id(encoder.end_of_text)
         writer.add_eos_token_id(encoder.end_of_text)
     writer.add_token_types(types)
