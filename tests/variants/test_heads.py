@@ -286,7 +286,7 @@ def test_a_blockwise_guess_is_accepted_if_it_is_in_the_top_k_or_the_minimum_need
         # the accepted guesses, and the one that was rejected
         for t, token in enumerate(result.guesses.tokens[: len(accepted) + 1]):
             row = model(x + result.guesses.tokens[:t])[0]
-            in_top_k = token in np.argsort(-row, kind="stable")[:top_k]
+            in_top_k = row[token] > 0 and token in np.argsort(-row, kind="stable")[:top_k]
             assert in_top_k == (t < len(accepted)) or t < minimum - 1
         assert last == model(x + accepted)[0].argmax()
         x = x + result.ids
