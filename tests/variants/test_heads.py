@@ -123,6 +123,15 @@ def test_a_level_without_a_head_and_models_that_are_missing_are_refused(saved):
     build("medusa", target._replace(draft=GPT2(PARAMS, 3)))
 
 
+@pytest.mark.parametrize("name, flags", [
+    *ALL, ("jacobi", {}), ("lookup", {}), ("suffix", {"sure": 0})], ids=str)
+def test_an_unknown_id_and_a_text_beyond_the_context_are_refused_by_name(saved, name, flags):
+    for x, words in (([1, 99, 1, 99], "need ids in 0 .. n_vocab - 1 = 12, got 99"),
+                     ([1] * 31, "<= n_ctx")):
+        with pytest.raises(ValueError, match=words):
+            complete(x, build(name, saved(), flags), 6, np.random.default_rng(0))
+
+
 def test_loaded_heads_are_the_formula(saved):
     target = saved()
     h = 100 * GPT2(PARAMS, 3).hidden([1, 2])[0]  # both tails of SiLU
