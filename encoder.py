@@ -94,8 +94,9 @@ class Encoder:
     end_of_text : str
         The symbol that ends a text. The attribute `end_of_text` is its id, or None.
     added : list of str
-        Further symbols, written as plain text and not in byte characters. `encode` never
-        returns their ids, nor the id of `end_of_text`.
+        Further symbols, written as plain text and not in byte characters. `encode` does not
+        return their ids or the id of `end_of_text`, unless the symbol is a byte's or a merge
+        makes it: such a symbol stands for its bytes.
 
     Raises
     ------
@@ -115,10 +116,12 @@ class Encoder:
         # <|endoftext|> is special even if a different symbol ends a text.
         self.special = {END_OF_TEXT, end_of_text, *added}
         self.characters = byte_characters()
+        check_merges(merges, vocab)
+        # A symbol that a text is encoded as, such as a newline that ends a text, is not.
+        self.special -= {*self.characters.values(), *map("".join, merges)}
         # The table for str.translate: {number of a character: the byte it stands for}.
         self.bytes = {ord(character): byte for byte, character in self.characters.items()}
         check_vocab(vocab, set(self.characters.values()), self.special)
-        check_merges(merges, vocab)
         self.vocab = vocab
         self.symbols = {token: symbol for symbol, token in vocab.items()}
         self.ranks = {tuple(pair): rank for rank, pair in enumerate(merges)}

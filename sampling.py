@@ -161,6 +161,9 @@ def mask(row, prefix, allowed):  # [n_vocab], changed in place
 
 def one_hot_rows(ids, n_vocab):  # -> [len(ids), n_vocab]
     """Return one distribution per token, with all its mass on this token."""
+    for token in ids:
+        if not 0 <= token < n_vocab:
+            raise ValueError(f"need ids in 0 .. n_vocab - 1 = {n_vocab - 1}, got {token}")
     rows = np.zeros((len(ids), n_vocab))
     rows[np.arange(len(ids)), ids] = 1.0  # row i, column ids[i]
     return rows

@@ -282,7 +282,7 @@ def check_rows(guesses, p_draft, p_target):
 
 def check_row(row):
     """Raise ValueError unless the row has one axis and sums to 1, to within 1e-3."""
-    if not isinstance(row, np.ndarray | Sequence):
+    if not isinstance(row, np.ndarray | np.generic | Sequence):
         raise ValueError(f"need rows that are NumPy arrays, got {type(row).__name__} (a "
                          "tensor's .numpy() is one)")
     if np.ndim(row) != 1:

@@ -68,8 +68,9 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     OSError
         If a download or a disk fails. GPT2_BASE_URL in the environment may name a mirror.
     """
-    if np.dtype(dtype).kind != "f":  # "f" is floating point; GPT2 refuses float16
-        raise ValueError(f"need dtype float32 or float64, got {np.dtype(dtype)}")
+    name = getattr(dtype, "__name__", dtype)  # np.float32 has a name, "float32" is one
+    if name not in ("float16", "float32", "float64"):  # GPT2 refuses float16
+        raise ValueError(f"need dtype float32 or float64, got {name}")
     folder = find_folder(model_size, models_dir)
     # the module that reads the folder's layout
     layout = huggingface if huggingface.is_model(folder) else openai

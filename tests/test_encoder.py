@@ -162,6 +162,14 @@ def test_added_symbols_are_decoded_literally_and_no_text_is_encoded_as_one():
     assert encoder.decode([*encoder.encode("é"), 256, 257, 258]) == text
 
 
+@pytest.mark.parametrize("symbol, text", [("Ċ", "a\nb"), ("ab", "cab")])
+def test_a_symbol_that_text_is_encoded_as_stays_one_if_it_ends_a_text_or_is_added(symbol, text):
+    vocab, merges = BYTES | {"ab": 256}, [("a", "b")]
+    for encoder in (Encoder(vocab, merges, symbol), Encoder(vocab, merges, added=[symbol])):
+        assert encoder.decode(encoder.encode(text)) == text and symbol not in encoder.special
+    assert Encoder(vocab, merges, symbol).end_tokens == {vocab[symbol]}
+
+
 def test_id_of_finds_any_symbol_by_its_text(tales):
     for token in (0, 300, 4094, 4095):
         assert tales.id_of(tales.decode([token])) == token

@@ -173,6 +173,15 @@ def test_the_text_is_distributed_as_the_targets_own(name, i, pair, sampling, N, 
     assert_exact(new_step, pair, sampling, N)
 
 
+@pytest.mark.parametrize("name, i", [form for form in ALL if fits(*form, GREEDY)])
+def test_a_greedy_token_has_the_largest_logit_even_if_probabilities_tie(
+        name, i, new_stepper, monkeypatch):
+    monkeypatch.setattr("tests.small.log_rows", lambda model, x, tree, n_last:
+                        np.array([[0, 1e-17, -1]] * n_last))
+    step = new_stepper(name, forms(name)[i].flags, "dense", GREEDY)()
+    assert complete([0], step, 3, np.random.default_rng(0)) == [0, 1, 1, 1]
+
+
 @pytest.mark.parametrize("name", EXACT)
 def test_a_fault_that_begins_at_the_third_guess_would_be_seen(name, new_stepper):
     form = forms(name)[0]

@@ -55,10 +55,12 @@ def test_a_draft_with_other_ids_is_a_draft_over_the_targets_ids(models, more):
     assert row[encoder.end_of_text] == own_row[256]
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.float16, np.int8, complex])
+@pytest.mark.parametrize("dtype", [np.int32, np.float16, np.int8, np.complex128])
 def test_weights_of_a_different_precision_are_refused(models, dtype):
     with pytest.raises(ValueError, match=f"need .* float32 or float64, got {np.dtype(dtype)}"):
         load_pair(None, "large", models, dtype)
+    with pytest.raises(ValueError, match="need dtype float32 or float64, got bfloat16"):
+        load_encoder_hparams_and_params("large", models, "bfloat16")
     assert load_pair(None, "large", models, "float64")[2]([1]).dtype == np.float64
 
 

@@ -66,7 +66,8 @@ def build(models: Models,
               "negative log probability, in nats, is above this")] = 5.0) -> Step:
     """Return the step. Both thresholds compare probabilities at temperature 1."""
     small = models.warm.draft_rows  # warm: at temperature 0 every row would be one-hot
-    large = models.warm.target_rows
+    # Only temperature 0 tells two logits apart whose probabilities round to the same number.
+    large = models.target_rows if fallback > 1 else models.warm.target_rows
     return make_step(large, run, partial(write_while_confident, small=small, fallback=fallback),
                      partial(big_little_verify, rollback=rollback))
 

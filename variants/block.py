@@ -24,7 +24,15 @@ import numpy as np
 
 from sampling import accept, residual, sample
 from speculative import Step, check_rows, guess, verify
-from variants.registry import Decoder, Flag, Models, inner_decoder, of_inner, whole
+from variants.registry import (
+    Decoder,
+    Flag,
+    Models,
+    exact_decoder,
+    inner_decoder,
+    of_inner,
+    whole,
+)
 
 
 def shares(guesses, p_draft, p_target):
@@ -73,6 +81,7 @@ def block_verify(guesses, p_draft, p_target, rng):
 
 def chain_decoder(text):
     """Read --guesser: an exact decoder whose guesses are a chain with the test `verify`."""
+    text = exact_decoder(text)
     entry, settings = inner_decoder(text)
     if entry.test is not verify or "tree" in entry.needs(settings):
         raise ValueError("need a decoder that tests a chain of guesses by the ratio rule, got "

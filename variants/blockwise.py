@@ -24,14 +24,15 @@ from variants.shared.branches import best_ids
 
 
 def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
-    """Accept guesses while they are among the target's top k; add the target's best token.
+    """Accept guesses while they are possible and in the target's top k; add its best token.
 
     The first minimum - 1 guesses are accepted untested. `p_draft` and `rng` are not used.
     """
     guesses = tree.tokens  # the tree is a chain, so node t is guess t
     n = minimum - 1
     # Row n of p_target is for the position of guess n.
-    while n < len(guesses) and guesses[n] in best_ids(p_target[n], top_k):
+    while (n < len(guesses) and p_target[n][guesses[n]] > 0
+           and guesses[n] in best_ids(p_target[n], top_k)):
         n += 1
     n = min(n, len(guesses))  # a round near the end of the text has fewer guesses than minimum
     return guesses[:n] + [int(p_target[n].argmax())]
@@ -45,14 +46,16 @@ def build(models: Models,
           minimum: Annotated[int, Flag(whole, "smallest number of tokens per round, even "
               "if the rule rejects them; 1 is exact")] = 1
           ) -> Step:
-    """Return the step. The selection ranks the target's tokens at temperature 1."""
+    """Return the step. A selection above 1 ranks the target's tokens at temperature 1."""
     if minimum > block:
         raise ValueError(f"need --minimum <= --block, got {minimum} and {block}")
     # Paths of ranks, as in medusa.py. Each guess has rank 0, the head's best token. A block is
     # one token longer than its guesses: with block = 4 the chain is (0,), (0, 0), (0, 0, 0).
     chain = [(0,) * n for n in range(1, block)]
     verify = partial(blockwise_verify, top_k=selection, minimum=minimum)
-    return medusa_step(models, chain, verify, **models.warm.sampling)
+    # Only temperature 0 tells two logits apart whose probabilities round to the same number.
+    models_of_rows = models if selection == 1 else models.warm
+    return medusa_step(models, chain, verify, **models_of_rows.sampling)
 
 
 DECODER = Decoder(

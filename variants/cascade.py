@@ -35,8 +35,6 @@ def cascade(p_draft, p_target, price):  # 2 x [n, n_vocab] -> [n, n_vocab]
     >>> [cascade(p_draft, p_target, price)[0].tolist() for price in (0.3, 0.4)]
     [[0.25, 0.0, 0.75], [0.5, 0.5, 0.0]]
     """
-    if price < -1:  # also where rounding makes the lead equal to price * TV
-        return p_target
     distance = np.maximum(p_target - p_draft, 0).sum(axis=-1)  # TV
     lead = p_target.max(axis=-1) - p_draft.max(axis=-1)
     # A price of 1 never defers, also after rounding: the lead is at most p_target - p_draft of
@@ -52,6 +50,8 @@ def build(models: Models,
               "exact")] = 0.0
           ) -> Step:
     """Return the papers' own step for the target pi; rows are compared at temperature 1."""
+    if price < -1:  # pi is the target's row, also where the lead rounds to price * TV
+        return draft_and_verify(models.draft_rows, models.target_rows, K, models.test)
     draft = models.warm.draft_rows
     target = models.warm.target_rows
 

@@ -16,7 +16,7 @@ and test apply at every temperature.
 from functools import partial
 from typing import Annotated
 
-from cache import to_host
+from cache import check_ids, to_host
 from sampling import with_sampling
 from speculative import Step, guess, make_step, verify
 from variants.medusa import load_heads
@@ -45,6 +45,7 @@ def load_table(weight, n_vocab):
     w2 = weight("markov/w2", rank, n_vocab)
 
     def follows(token):  # -> [n_vocab]
+        check_ids([token], n_vocab)
         return to_host(w1[token] @ w2)
 
     return follows

@@ -290,7 +290,7 @@ def either(read, *words):
 
 def wholes(value, least=1):
     """Read "3,2,1" as a tuple of whole numbers."""
-    parts = value if isinstance(value, tuple) else str(value).split(",")
+    parts = value if isinstance(value, list | tuple) else str(value).split(",")
     try:
         if parts:
             return tuple(whole(part, least) for part in parts)
@@ -329,9 +329,13 @@ def exact_decoder(text):
 
 
 def inner_decoder(text, K=None):
-    """Return the entry and all settings of a decoder with flags; its --K comes before `K`."""
+    """Return the entry and all settings of a decoder with flags; `K` is its --K if given."""
     entry, given = decoder_with_flags(text)
-    return entry, entry.settings(given if K is None else {"K": K} | given)
+    if K is None:
+        return entry, entry.settings(given)
+    if "K" in given:
+        raise ValueError(f"--K {K} and {text!r} both give the number of guesses: leave one out")
+    return entry, entry.settings({"K": K} | given)
 
 
 def of_inner(inner):

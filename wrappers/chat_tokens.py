@@ -250,7 +250,7 @@ def tokens_of_gguf(fields, path):
     """Return the ChatTokens of a GGUF file's fields, {name: value}."""
     own = {name.removeprefix("tokenizer.ggml."): value for name, value in fields.items()}
     split = own.get("pre")
-    if own.get("model") != "gpt2" or split not in SPLITS:
+    if own.get("model") != "gpt2" or str(split) not in SPLITS:
         raise ValueError(f"the tokenizer of {path} is {own.get('model')} with the split "
                          f"{split}, and only gpt2 with {', '.join(SPLITS)} can be read: "
                          "give the model's Hugging Face folder, which has a tokenizer.json")

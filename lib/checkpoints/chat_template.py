@@ -5,6 +5,7 @@ time nor memory, so it runs in a process that has both limited.
 """
 
 import json
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -45,10 +46,11 @@ def render(template, messages, names):
 def has_jinja():
     """Return whether a jinja2 is installed that is not too old."""
     try:
-        numbers = metadata.version("jinja2").split(".")
+        version = metadata.version("jinja2")
     except metadata.PackageNotFoundError:
         return False
-    return [*map(int, numbers[:3])] >= [*map(int, OLDEST.split("."))]
+    numbers = re.match(r"\d+(\.\d+)*", version)[0].split(".")  # without the end of 3.2.0rc1
+    return [*map(int, numbers)] >= [*map(int, OLDEST.split("."))]
 
 
 # ---- in the process of the template

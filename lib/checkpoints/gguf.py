@@ -155,8 +155,9 @@ def read_gpt2(file, dtype, asarray):
     hparams = check_hparams({"n_vocab": file.n_vocab} | {
         ours: file.field(theirs) for ours, theirs in sizes.items()}, file.path)
     eps = file.field("attention.layer_norm_epsilon", 1e-5)
-    if not math.isclose(eps, 1e-5, rel_tol=1e-6):  # the file has it in float32
-        raise ValueError(f"need layer_norm_epsilon = 1e-05 in {file.path}, got {eps:g}")
+    # The file has it in float32.
+    if not (isinstance(eps, float) and math.isclose(eps, 1e-5, rel_tol=1e-6)):
+        raise ValueError(f"need layer_norm_epsilon = 1e-05 in {file.path}, got {eps!r:.80}")
 
     def own_name(name):
         full_name = transformers_name(name)
@@ -219,7 +220,8 @@ def add_tokenizer(writer, encoder, token_types):
     writer.add_token_list(symbols)
     if encoder.end_of_text is not None:
         # The end of a text is a control token, which engines do not print.
-        types[encoder.end_of_text] = token_types.CONTROL
+        if encoder.symbols[encoder.end_of_text] in encoder.special:
+            types[encoder.end_of_text] = token_types.CONTROL
         writer.add_bos_token_id(encoder.end_of_text)
         writer.add_eos_token_id(encoder.end_of_text)
     writer.add_token_types(types)

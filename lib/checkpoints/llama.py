@@ -19,9 +19,8 @@ import numpy as np
 
 from lib.checkpoints.gguf import FOLDER_INSTEAD
 from lib.checkpoints.huggingface import stored_arrays
-from lib.checkpoints.weights import Weights
+from lib.checkpoints.weights import LARGEST_SIZES, Weights
 
-LARGEST = 10**8  # of a size, far beyond every known model
 # The settings that llama.py can run, {name: values}; the first value is the default.
 KNOWN = {"model_type": ("llama", "mistral", "qwen2", "qwen3", "smollm3"),
          "hidden_act": ("silu",), "quantization_config": (None,),
@@ -32,7 +31,8 @@ FIELDS = {  # the name of a setting in config.json: its name in GGUF files
     "num_attention_heads": "attention.head_count", "head_dim": "attention.key_length",
     "num_key_value_heads": "attention.head_count_kv", "rope_theta": "rope.freq_base",
     "rms_norm_eps": "attention.layer_norm_rms_epsilon", "rope_type": "rope.scaling.type",
-    "sliding_window": "attention.sliding_window"}
+    "sliding_window": "attention.sliding_window",
+    "rope.dimension_count": "rope.dimension_count"}  # config.json has a factor instead
 ROTATED = re.compile(r"\.[qk]_(proj|norm)\.")  # in the names of queries' and keys' weights
 
 
@@ -72,10 +72,11 @@ class Sizes(NamedTuple):
 def checked(config, name, where, kind=int, default=None):
     """Return a setting; ValueError unless it is a number of this kind, above 0.
 
-    An int is a size, at most LARGEST; a float must be finite.
+    An int is a size, at most the one in LARGEST_SIZES; a float must be finite.
     """
     value = config.get(name) or default
-    largest = LARGEST if kind is int else sys.float_info.max
+    largest_size = LARGEST_SIZES["n_layer" if name == "num_hidden_layers" else "n_vocab"]
+    largest = largest_size if kind is int else sys.float_info.max
     if type(value) not in (int, kind) or not 0 < value <= largest:
         raise ValueError(f"need {name} to be {kind.__name__}, above 0 and at most "
                          f"{largest:.3g}, in {where}, got {value!r:.80}")
@@ -126,7 +127,8 @@ def tree_of_weights(config, sizes, weights):
               "rope": rope(config, sizes.d_head, weights)}
     # SmolLM3 has a flag for each block: if it is 0, positions turn nothing there. Without the
     # flags every fourth is 0, or every n-th.
-    every = config.get("no_rope_layer_interval", 4) if is_smollm3(config) else math.inf
+    every = (checked(config, "no_rope_layer_interval", weights.where, default=4)
+             if is_smollm3(config) else math.inf)
     flags = config.get("no_rope_layers") or [
         int(i % every > 0) for i in range(1, 1 + sizes.n_layer)]
     if not isinstance(flags, list) or len(flags) != sizes.n_layer:
@@ -218,7 +220,7 @@ def read_gguf(file, convert):
     config |= {"model_type": file.architecture, "vocab_size": file.n_vocab}
     config["use_sliding_window"] = config["sliding_window"] is not None
     sizes = read_sizes(config, file.path)
-    n_turned = file.field("rope.dimension_count", sizes.d_head)
+    n_turned = checked(config, "rope.dimension_count", file.path, default=sizes.d_head)
     if why := why_unknown(config | {"partial_rotary_factor": n_turned / sizes.d_head}):
         raise ValueError(f"{why} in {file.path}: {FOLDER_INSTEAD}")
 

@@ -163,9 +163,10 @@ def test_a_gguf_file_of_gpt2_is_the_model_it_was_written_from(tmp_path):
     own, n_head = read_gpt2(file, np.float32, np.asarray)
     own["lm_head"] = own["lm_head"][::-1].copy()
     np.testing.assert_allclose(GPT2(own, n_head)([1, 2, 3], 3), expected[:, ::-1], atol=1e-5)
-    file.fields["gpt2.attention.layer_norm_epsilon"] = 0.01
-    with pytest.raises(ValueError, match="need layer_norm_epsilon = 1e-05 in .*, got 0.01"):
-        read_gpt2(file, np.float32, np.asarray)
+    for eps in (0.01, "x"):
+        file.fields["gpt2.attention.layer_norm_epsilon"] = eps
+        with pytest.raises(ValueError, match=f"need layer_norm_epsilon = 1e-05 in .*, got .?{eps}"):
+            read_gpt2(file, np.float32, np.asarray)
     del file.fields["gpt2.attention.layer_norm_epsilon"]
     file.stored["blk.0.attn_gate.weight"] = file.stored["token_embd.weight"]
     with pytest.raises(ValueError, match="has a weight .* not have: 'blk.0.attn_gate.weight'"):
@@ -219,13 +220,14 @@ def test_a_model_with_other_formulas_runs_in_transformers(tmp_path, settings):
 @pytest.mark.parametrize("settings, words", [
     ({"num_hidden_layers": 3}, "need model.layers.2.self_attn.q_proj.weight"),
     ({"num_hidden_layers": 1}, "has a weight .* not have: 'model.layers.1"),
-    ({"num_hidden_layers": 10**30}, "need num_hidden_layers to be int"),
+    ({"num_hidden_layers": 10**4}, "need num_hidden_layers to be int, .* at most 1e.03, "),
     ({"num_hidden_layers": True}, "need num_hidden_layers to be int, .* got True"),
     ({"num_attention_heads": "4"}, "need num_attention_heads to be int, .* got '4'"),
     ({"head_dim": 7}, "need heads of an even width"), ({"num_key_value_heads": 3}, "equal groups"),
     ({"rms_norm_eps": None}, "need rms_norm_eps"), ({"rope_theta": -1.0}, "need rope_theta"),
     ({"intermediate_size": 63}, r"need .*gate_proj.weight .* \(63, 32\), got \(64, 32\)"),
     ({"no_rope_layers": [1]}, "need a list of 2 flags"),
+    ({"model_type": "smollm3", "no_rope_layer_interval": "x"}, "need no_rope_layer_interval"),
     ({"rope_scaling": {"rope_type": "llama3"}}, "need factor")])
 def test_settings_that_do_not_fit_the_weights_are_refused(tmp_path, settings, words):
     with pytest.raises(ValueError, match=words):
@@ -253,6 +255,11 @@ def test_a_gguf_file_that_cannot_be_run_is_told_what_to_give(tmp_path, monkeypat
         write_gguf(path, name, **fields)
         with pytest.raises(ValueError, match=words + ".*: give the model's Hugging Face folder"):
             read_gguf(GGUFFile(path), as_float64)
+    write_gguf(path, "llama")
+    file = GGUFFile(path)
+    file.fields["llama.rope.dimension_count"] = "x"
+    with pytest.raises(ValueError, match="need rope.dimension_count to be int, .* got 'x'"):
+        read_gguf(file, as_float64)
     path.write_bytes(path.read_bytes()[:99])
     with pytest.raises(ValueError, match="need a whole GGUF file in .*a.gguf, got: "):
         GGUFFile(path)

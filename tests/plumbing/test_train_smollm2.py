@@ -64,6 +64,11 @@ def test_the_answers_and_states_are_the_models(texts, model):
             assert best.tolist() == ids[n_prompt:]
 
 
+def test_the_largest_random_number_draws_a_token_of_the_vocabulary():
+    rng = mock.Mock(random=lambda shape: np.full(shape, np.nextafter(1, 0)))
+    assert write.draw(np.array([[0, 1, -np.inf]], np.float32), rng) == [1]
+
+
 def test_a_stopped_writer_goes_on_with_the_next_shard(texts, model, tmp_path):
     before = {path: path.read_bytes() for path in (tmp_path / "answers").iterdir()}
     with mock.patch.multiple(write, N_TEXTS=6, N_NEW=20, N_SHARD=8, LONGEST_PROMPT=16):

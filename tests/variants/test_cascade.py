@@ -13,7 +13,7 @@ from sampling import with_sampling
 from speculative import complete, generate
 from tests.distributions import assert_same_law
 from tests.small import Logits, of_probabilities
-from tests.toys import PAIRS, counted, one_hot, toy
+from tests.toys import PAIRS, context_free, counted, one_hot, toy
 from variants import Models
 from variants.cascade import DECODER, build, cascade
 
@@ -38,7 +38,8 @@ def opt(q, p, price):
 def test_a_price_below_minus_1_is_the_target_to_the_last_bit(price):
     """The draft's best token loses all the mass, so the lead is -TV up to rounding."""
     for q, p in (([0.8, 0.1, 0.1], [0.5, 0.2, 0.3]), ([0.7, 0.2, 0.1], [0.3, 0.35, 0.35])):
-        assert (cascade(np.array([q]), np.array([p]), price) == [p]).all()
+        step = cascading(context_free(q), context_free(p), 1, price)
+        assert step([0], 2, np.random.default_rng(0)).p_target.tolist() == [p, p]
 
 
 def pi_of(draft, target, price, sharpen=np.asarray):

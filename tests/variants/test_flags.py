@@ -66,8 +66,7 @@ def test_block_tests_the_guesses_of_its_guesser_by_its_own_rule(guesser, folder,
 
 
 def test_the_flags_of_an_inner_decoder_reach_it_and_K_is_its_K(folder):
-    for flags, n in (({"K": 3}, 3), ({"K": 3, "guesser": "eagle --K 1"}, 1),
-                     ({"guesser": "eagle --K 2"}, 2)):
+    for flags, n in (({"K": 3}, 3), ({"guesser": "eagle --K 2"}, 2)):
         assert len(first_round("block", flags, WARM, [0, 1], folder).guesses) == n
     got = first_round("suffix", {"sure": 99.0, "otherwise": "eagle --widths 2,1"}, WARM, [0, 1],
                       folder)
@@ -158,7 +157,7 @@ def test_siblings_are_the_best_at_temperature_0_and_distinct_above(at_1):
 
 @EACH_SETTING
 @pytest.mark.parametrize("name, flags", [("medusa", {"acceptance": "typical"}),
-                                         ("blockwise", {})])
+                                         ("blockwise", {"selection": 2})])
 def test_the_target_of_lossy_heads_has_every_setting(name, flags, at_1, folder):
     for x in TEXTS[:3]:
         got = first_round(name, flags, at_1 | sampling_of(name), x, folder)
@@ -207,6 +206,7 @@ def test_the_text_of_a_flag_is_read_and_checked(read, good, bad):
     assert {text: read(text) for text in good} == good
     for value in good.values():
         assert read is costs or read(value) == value  # a value may be given as itself
+    assert wholes([3, 2]) == (3, 2)  # which JSON has instead of a tuple
     for text in bad:
         with pytest.raises(ValueError):
             read(text)
@@ -245,12 +245,15 @@ def test_the_text_of_a_flag_is_read_and_checked(read, good, bad):
     ("suffix", {"sure": -1.0}, 1.0, "need --sure >= 0, got -1.0"),
     ("suffix", {"sure": 0.0, "otherwise": "lookup"}, 1.0, "--otherwise does not apply"),
     ("suffix", {"otherwise": 5}, 1.0, "--otherwise: need one of the decoders"),
+    ("block", {"guesser": 5}, 1.0, "--guesser: need one of the decoders"),
+    ("block", {"K": 3, "guesser": "eagle --K 1"}, 1.0, "--K 3 and 'eagle --K 1' both give"),
+    ("suffix", {"K": 3, "otherwise": "eagle --K 1"}, 1.0, "--K 3 and 'eagle --K 1' both give"),
     ("lenient", {"lenience": 5e-324}, 1.0, "need 1e-99 <= lenience <= 1"),
     ("staged", {"width": 2}, 0.0, "--width 2 does not apply at --temperature 0"),
     ("lenient", {"lenience": 2.0}, 1.0, "lenience"),
     ("speculative", {"K": [4]}, 1.0, "--K: need auto or a whole number >= 1, got '.4.'"),
     ("speculative", {"K": True}, 1.0, "--K: need auto or a whole number >= 1, got 'True'"),
-    ("tree", {"widths": [3, 2]}, 1.0, "--widths: need "),
+    ("tree", {"widths": []}, 1.0, "--widths: "),
     ("medusa", {"sparse": [(0,), (1, 0)]}, 1.0, "--sparse: need the parent of each node, got 1.0"),
     ("medusa", {"sparse": []}, 1.0, "--sparse: need ranks"),
     ("medusa", {"sparse": [0]}, 1.0, "--sparse: need ranks")])

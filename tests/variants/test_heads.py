@@ -123,6 +123,15 @@ def test_a_level_without_a_head_and_models_that_are_missing_are_refused(saved):
     build("medusa", target._replace(draft=GPT2(PARAMS, 3)))
 
 
+@pytest.mark.parametrize("name, flags", [
+    *ALL, ("jacobi", {}), ("lookup", {}), ("suffix", {"sure": 0})], ids=str)
+def test_an_unknown_id_and_a_text_beyond_the_context_are_refused_by_name(saved, name, flags):
+    for x, words in (([1, 99, 1, 99], "need ids in 0 .. n_vocab - 1 = 12, got 99"),
+                     ([1] * 31, "<= n_ctx")):
+        with pytest.raises(ValueError, match=words):
+            complete(x, build(name, saved(), flags), 6, np.random.default_rng(0))
+
+
 def test_loaded_heads_are_the_formula(saved):
     target = saved()
     h = 100 * GPT2(PARAMS, 3).hidden([1, 2])[0]  # both tails of SiLU
@@ -286,7 +295,7 @@ def test_a_blockwise_guess_is_accepted_if_it_is_in_the_top_k_or_the_minimum_need
         # the accepted guesses, and the one that was rejected
         for t, token in enumerate(result.guesses.tokens[: len(accepted) + 1]):
             row = model(x + result.guesses.tokens[:t])[0]
-            in_top_k = token in np.argsort(-row, kind="stable")[:top_k]
+            in_top_k = row[token] > 0 and token in np.argsort(-row, kind="stable")[:top_k]
             assert in_top_k == (t < len(accepted)) or t < minimum - 1
         assert last == model(x + accepted)[0].argmax()
         x = x + result.ids

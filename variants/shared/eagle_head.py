@@ -30,7 +30,7 @@ import numpy as np
 
 import gpt2
 import llama
-from cache import cached, linear, mask_of, widened
+from cache import cached, check_ids, linear, mask_of, widened
 from lib.checkpoints.weights import flatten
 from lib.prefix import common_prefix
 from variants.shared.branches import row_after
@@ -125,10 +125,14 @@ class Head:
         """
         n_new, n_nodes = sees.shape
         n_columns = n_past + n_nodes
+        check_ids(tokens, self.n_vocab)  # the target, which checks too, reads them later
         self.cache = widened(self.cache, n_columns)  # for a tree near the context's end
         # A node of depth d sees d nodes, its ancestors and itself. So it is pair n_past + d - 1
         # of its branch, and the token of pair i has position i + 1.
         depths = sees.sum(axis=1)
+        n_ids = n_past + int(depths.max()) + 1  # the text and the guesses of the longest branch
+        if n_ids > self.model.n_ctx:
+            raise ValueError(f"need len(ids) <= n_ctx = {self.model.n_ctx}, got {n_ids}")
         positions = np.asarray(n_past + depths, like=self.cache)
         mask = mask_of(sees, like=self.cache)
         attend = cached(self.cache, n_columns - n_new, mask)  # the new pairs come last

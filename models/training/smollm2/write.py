@@ -83,7 +83,8 @@ def draw(logits, rng):  # [n, n_vocab] -> [n]
     """Return a token drawn from softmax(logits) of each row."""
     # The token is the first whose sum is above a threshold, so it is the number of sums below.
     sums = softmax(logits).cumsum(axis=1)
-    thresholds = rng.random((len(sums), 1)).astype(sums.dtype) * sums[:, -1:]
+    # In float64, because a random number just below 1 would become 1 in float32.
+    thresholds = rng.random((len(sums), 1)) * sums[:, -1:]
     return (sums <= thresholds).sum(axis=1)
 
 
