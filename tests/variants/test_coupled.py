@@ -111,7 +111,7 @@ def test_a_race_is_a_function_of_one_uniform_and_its_first_runner_wins():
     rng = Replay([], np.random.default_rng(0))
     race_sample([0.5, 0.5], rng)
     assert len(rng.drawn) == 1
-    row = np.array([0.5, 0.3, 0.2])
+    row = np.array([0.2, 0.5, 0.3])
     for u in np.random.default_rng(0).random(100):
         assert race_sample(row, Scripted([u])) == (exponentials(u, 3) / row).argmin()
 

@@ -70,6 +70,7 @@ def test_a_target_has_one_fingerprint_in_every_precision():
     ("medusa", {"medusa/b": np.zeros(())}, r"a row for each head, got shape \(\)"),
     ("markov", {"markov/w2": np.zeros((0, 13))}, r"a row for each head, got shape \(0, 13\)"),
     ("markov", {"markov/w1": None}, "need markov/w1"),
+    ("markov", {"markov/w2": np.zeros((3, 13))}, r"shape \(13, 3\), got \(13, 2\)"),
     ("eagle", {"eagle/h0/ln_1/g": np.zeros(12, int)}, "floating-point numbers"),
     ("eagle", {"eagle/ln_f/b": np.full(12, np.nan)}, "finite"),
     *(("eagle", {"eagle/keep": np.array(keep)}, r"ascending ids below n_vocab = 13, got")
@@ -134,6 +135,8 @@ def test_loaded_heads_are_the_formula(saved):
 @pytest.mark.parametrize("name, flags", ALL, ids=str)
 def test_every_token_is_read_once(saved, name, flags):
     step = build(name, saved(), flags)
+    # no state comes before a single token
+    assert len(step([4], 9, np.random.default_rng(0)).guesses) == 0
     with tokens_read() as numbers:
         rounds = list(generate([1, 2, 3], step, 29, np.random.default_rng(0)))  # to n_ctx
     # the heads need the state of the prompt's second token; then each pass reads a round

@@ -31,6 +31,13 @@ def stepper(target, columns=3, ngram=3, pool=2, trees=None):
 
 # ---- the guesses are n-grams of the pool, and nothing else
 
+def test_the_window_is_read_and_not_tested():
+    """The pool is empty."""
+    trees = []
+    result = stepper(DENSE, 3, 4, 2, trees)(REPEATING, 9, np.random.default_rng(0))
+    assert len(result.guesses) == 0 and len(result.p_target) == 1 + len(trees[0]) > 1
+
+
 def test_a_round_has_the_tested_guesses_and_the_rows_of_the_window_too():
     trees = []
     x = [*REPEATING, 3]

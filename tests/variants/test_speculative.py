@@ -16,7 +16,7 @@ from variants.speculative import RETRY_AFTER
 
 K_MAX = 8
 EQUAL_COSTS = Costs(0.1, [1.0] * (K_MAX + 1))
-RISING_COSTS = Costs(10, [100 + 10 * K for K in range(K_MAX + 1)])  # only their ratios matter
+RISING_COSTS = Costs(0.1, [1 + 0.1 * K for K in range(K_MAX + 1)])
 FLAGS = {"speculative": {"K": "auto"}, "stopping": {}}
 EACH = pytest.mark.parametrize("name", FLAGS)
 
@@ -39,15 +39,16 @@ def test_a_perfect_draft_gets_every_guess_there_is(name):
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("costs", [EQUAL_COSTS, RISING_COSTS])
 def test_the_guesses_settle_near_the_best_K_for_the_acceptance(name, costs, alpha):
-    chosen = guesses_per_round(name, *fixed_acceptance(alpha), costs, N=1000)
-    best = best_K(alpha, costs.c, costs.pass_cost)
+    in_ms = Costs(100 * costs.draft, [100 * cost for cost in costs.passes])
+    chosen = guesses_per_round(name, *fixed_acceptance(alpha), in_ms, N=1000)
+    best = best_K(alpha, costs.draft, costs.passes)
     assert abs(np.mean(chosen[len(chosen) // 2 :]) - best) <= 1
 
 
 @EACH
 def test_a_useless_draft_is_hardly_called_but_tried_again(name):
     draft, target = map(counted, fixed_acceptance(0.0))
-    chosen = guesses_per_round(name, draft, target, RISING_COSTS._replace(draft=20), N=1000)
+    chosen = guesses_per_round(name, draft, target, RISING_COSTS._replace(draft=0.2), N=1000)
     assert len(draft.calls) < 60
     pauses = [gap for gap in np.diff(np.flatnonzero(chosen)).tolist() if gap > 1]
     if name == "stopping":

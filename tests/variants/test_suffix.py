@@ -60,6 +60,7 @@ def followed_by_hand(text, run, n, min_prob):
 @example([0, 0, 0, 0, 1, 0, 0], 2.0, 0.0, 3)  # two scores that differ by a rounding
 @example([0, 1, 0, 2, 0], 2.0, 0.7, 5)  # 1 and 2 follow 0 equally often, below the least of 0.7
 @example([1, 0, 0, 0, 1, 2, 0, 0, 0, 2, 1, 0, 0, 0], 2.0, 0.0, 1)  # only the longest run is clear
+@example([0, 1, 3, 0, 2, 4, 0, 2, 5, 0, 1, 6, 0], 2.0, 0.0, 1)  # 1 follows 0 first and last
 def test_the_guess_is_the_best_that_counting_by_hand_finds(x, factor, min_prob, k):
     depth = 5
     candidates = []  # the guesses after the last m tokens, the longest run first
@@ -125,11 +126,13 @@ def test_no_token_is_counted_twice_as_a_text_grows():
 
 
 def test_remembered_texts_serve_every_text_and_its_own_counts_come_first(tmp_path):
-    add_to_memory(tmp_path / "texts", [1, 1, 2], 3)
+    for text in ([1, 1, 2], [0]):
+        add_to_memory(tmp_path / "texts", text, 3)
     step = suffix(sure=0.0, memory=str(tmp_path / "texts"))
     for x in ([0, 1, 1], [2, 1, 1]):
         assert guesses_of(step, x)[:1] == [2]
     assert guesses_of(step, [1, 1, 0, 1, 1])[:1] == [0]
+    assert guesses_of(step, [0, 2]) == []  # a text has ended with 2
 
 
 # ---- the file of --memory
