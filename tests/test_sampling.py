@@ -34,7 +34,6 @@ with_ties = st.lists(st.integers(0, 6), min_size=1, max_size=8).filter(any).map(
 
 @given(logits, st.sampled_from([0.0, -1000.0, 35.0, 110.0, 1000.0]))
 def test_a_ratio_of_probabilities_is_the_exponential_of_the_logits_difference(row, constant):
-    """Whatever is added to all logits."""
     probs = softmax(row + constant)
     np.testing.assert_allclose(np.log(probs) - np.log(probs[0]), row - row[0], atol=1e-10)
     assert probs.dtype == np.float64 and probs.sum() == pytest.approx(1, abs=EXACT)

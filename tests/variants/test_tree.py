@@ -1,7 +1,4 @@
-"""Token trees: attention equals each path alone, siblings have their rows, paths are reused.
-
-Then the tests of the decoders kseq and traversal.
-"""
+"""Token trees: attention equals each path alone, siblings have their rows; kseq and traversal."""
 
 from functools import partial
 
