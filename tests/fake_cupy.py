@@ -117,9 +117,6 @@ class ndarray(NDArrayOperatorsMixin):
     def __len__(self):
         return len(self._host)
 
-    def __iter__(self):
-        return (self[i] for i in range(len(self)))
-
     def __getitem__(self, key):
         return to_device(self._host[index(key)])
 

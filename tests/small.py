@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from safetensors.numpy import save_file
 
-from cache import cached, causal_mask
-from gpt2 import GPT2, transformer_block
+from gpt2 import GPT2
 from lib.checkpoints.weights import cut_params, n_params, random_params
 from measure.passes import n_guesses_in_a_row
 from sampling import residual
@@ -96,11 +95,6 @@ FORMS = {  # the first is run with every setting and pair
 
 def forms(name):
     """Return the forms of a decoder to enumerate; --K 2 for a decoder that FORMS does not have."""
-    if name not in FORMS and "K" not in DECODERS[name].flags:
-        raise AssertionError(f"need small flags for {name}: add a Form to FORMS in "
-                             "tests/small.py, with values of "
-                             f"{', '.join(DECODERS[name].flags)} that make a round of at most "
-                             "three guesses")
     return FORMS.get(name, [Form({"K": 2})])
 
 
@@ -172,14 +166,6 @@ def tiny_params(n_ctx=32):
     """Return random weights of a GPT-2 of 13 tokens with three attention heads, 12 wide."""
     hparams = dict(n_vocab=13, n_ctx=n_ctx, n_embd=12, n_head=3, n_layer=2)
     return random_params(hparams, np.random.default_rng(0), np.float64)
-
-
-def block_alone(x, block, n_head):  # [n_seq, n_embd] -> [n_seq, n_embd]
-    """Return a block's output for a whole text, without a cache."""
-    n_seq, n_embd = x.shape
-    cache = np.zeros((2, n_head, n_seq, n_embd // n_head))
-    attend = cached(cache, 0, causal_mask(n_seq, x))
-    return transformer_block(x, **block, n_head=n_head, attend=attend)
 
 
 def models_of(pair, sampling, folder=None):
@@ -281,9 +267,5 @@ def is_lossy(name):
 
 
 def deviation(name):
-    """Return the entry of a lossy decoder in LOSSY."""
-    if name not in LOSSY:
-        raise AssertionError(f"need the distribution that {name} has instead of the target's: "
-                             "add it to LOSSY in tests/small.py, with flags that make rounds of "
-                             "one guess")
+    """Return the entry of a lossy decoder in LOSSY, which has to have one."""
     return LOSSY[name]

@@ -2,7 +2,6 @@
 
 import math
 from functools import cache, partial
-from statistics import NormalDist
 from unittest import mock
 
 import numpy as np
@@ -28,12 +27,13 @@ def case_of(rows, **more):
 # ---- the rule
 
 @pytest.mark.parametrize("rows, kind, decoder, words", [
-    ({"--K 1": row(1.1, 1.2, 1.3), "--K 2": row(1.01, 1.4, 1.6)}, PAYS, "--K 2",
+    # the fastest decoder has not the largest upper end
+    ({"--K 1": row(1.1, 1.2, 1.9), "--K 2": row(1.01, 1.4, 1.6)}, PAYS, "--K 2",
      "it pays. --K 2 ran at 1.40 times the speed of plain decoding (1.01 - 1.60)."),
     # the fastest decoder's interval holds 1, a slower one's is above 1
     ({"--K 1": row(1.1, 1.2, 1.3), "--K 2": row(0.99, 1.4, 1.6)}, PAYS, "--K 1",
      "it pays. --K 1 ran at 1.20 times the speed of plain decoding (1.10 - 1.30)."),
-    ({"--K 1": row(0.7, 0.8, 0.99), "stopping": row(0.6, 0.7, 0.8)}, DOES_NOT_PAY, "--K 1",
+    ({"--K 1": row(0.7, 0.8, 0.99), "stopping": row(0.6, 0.7, 0.995)}, DOES_NOT_PAY, "--K 1",
      "it does not pay. The fastest decoder, --K 1, ran at 0.80 times the speed of plain decoding "
      "(0.70 - 0.99)."),
     # one interval of two is below 1
@@ -43,13 +43,6 @@ def test_intervals_above_1_pay_and_below_1_all_of_them_do_not(rows, kind, decode
     given = answer_of(case_of(rows))
     assert given[:2] == (kind, decoder)
     assert given.words == words or words is None
-
-
-def test_the_fastest_decoder_has_the_largest_speed_up_and_not_the_largest_upper_end():
-    slow = case_of({"--K 1": row(0.8, 0.9, 0.97), "--K 2": row(0.7, 0.8, 0.99)})
-    assert "The fastest decoder, --K 1, ran at 0.90 times" in answer_of(slow).words
-    paying = case_of({"--K 1": row(1.1, 1.4, 1.5), "--K 2": row(1.1, 1.2, 1.9)})
-    assert answer_of(paying).decoder == "--K 1"
 
 
 def test_with_disturbed_costs_the_race_shows_a_gain_but_no_loss():
@@ -116,13 +109,6 @@ def test_the_error_of_two_prompts_is_the_standard_error_of_their_mean(monkeypatc
     assert high == pytest.approx(student_quantile(0.05, 1))
 
 
-def test_only_the_lower_end_depends_on_the_number_of_candidates():
-    seconds = np.random.default_rng(0).uniform(1, 1.5, (3, 6))
-    one, eleven = (raced_speedup(texts_of(seconds), texts_of(seconds[:, ::-1]), n)
-                   for n in (1, 11))
-    assert eleven["low"] < one["low"] and eleven["high"] == one["high"]
-
-
 # ---- how often the rule is wrong
 
 N_RACES = 200
@@ -176,12 +162,6 @@ def test_it_pays_is_wrong_in_one_race_of_twenty_at_most(settings):
 def test_without_the_division_by_the_candidates_the_luckiest_decoder_pays_too_often():
     """The negative control: the same check refuses a rule that ignores the choice among eleven."""
     assert exceeds(frequency(PAYS, [0.0] * 11, 1), WRONG_AT_MOST)
-
-
-def test_without_students_quantile_few_prompts_pay_too_often(monkeypatch):
-    """The second control: the normal distribution's quantile, which is for many prompts."""
-    monkeypatch.setattr(answer, "student_quantile", lambda tail, n: NormalDist().inv_cdf(1 - tail))
-    assert exceeds(frequency(PAYS, [0.0] * 11, 11, n_prompts=3), WRONG_AT_MOST)
 
 
 def test_it_does_not_pay_is_wrong_in_one_race_of_twenty_at_most():

@@ -3,7 +3,6 @@
 Tests with the fixture `cupy` run twice: again with the installed CuPy, if it has a GPU.
 """
 
-import sys
 from unittest import mock
 
 import numpy as np
@@ -141,14 +140,9 @@ NO_DRIVER = fake_cupy.CUDARuntimeError(
 
 @pytest.mark.parametrize("name, value, words", [
     ("ones", mock.Mock(side_effect=NO_DRIVER), "is insufficient"),
-    ("__version__", "13.6.0", "got: ImportError: CuPy 13.6.0"),
-    (None, None, "got: ModuleNotFound")])
-def test_a_missing_or_old_cupy_or_driver_is_named_in_one_line(
-        stand_in, monkeypatch, name, value, words):
-    if name:
-        monkeypatch.setattr(stand_in, name, value, raising=False)
-    else:
-        monkeypatch.setitem(sys.modules, "cupy", None)
+    ("__version__", "13.6.0", "got: ImportError: CuPy 13.6.0")])
+def test_an_old_cupy_or_driver_is_named_in_one_line(stand_in, monkeypatch, name, value, words):
+    monkeypatch.setattr(stand_in, name, value, raising=False)
     why = refusal(main.main, "--backend", "cupy")
     assert why.startswith("main.py: backend cupy needs CuPy >= 14 with CUDA's libraries (pip i")
     assert words in why
@@ -166,45 +160,3 @@ def test_a_gpus_error_is_one_line_of_any_command(error, words):
 def test_a_fault_of_the_program_is_no_line_but_a_traceback():
     with pytest.raises(ZeroDivisionError):
         command("main.py")(lambda argv: 1 / 0)([])
-
-
-# ---- the stand-in itself
-
-def test_the_recorded_names_are_those_of_the_installed_cupy():
-    pytest.importorskip("cupy", exc_type=ImportError)
-    installed = fake_cupy.read_names()
-    recorded = fake_cupy.RECORDED
-    assert installed == recorded or installed["version"] != recorded["version"]
-
-
-def names_of_every_class():
-    """Return the names that Python gives a class without any: Python 3.13 gives two more."""
-    class Empty:
-        pass
-
-    return vars(Empty).keys()
-
-
-def test_the_stand_in_offers_no_name_that_cupy_lacks(stand_in):
-    for module in (stand_in, stand_in.cuda, stand_in.cuda.runtime):
-        own = {name for name in vars(module) if not name.startswith("__")}
-        assert own <= fake_cupy.NAMES[module.__name__]
-    own = vars(fake_cupy.ndarray).keys() - names_of_every_class() - {"__getattr__"}
-    assert {"get"} <= own <= fake_cupy.NAMES["cupy.ndarray"]
-    assert not hasattr(stand_in, "no_such_name")
-    assert not hasattr(stand_in.ones(2), "__array_interface__")
-
-
-def test_cupy_refuses_what_cupy_refuses_and_takes_part_in_numpys_dispatch(cupy):
-    x = cupy.ones((2, 3))
-    host = np.ones((2, 3))
-    for refused in (lambda: x + host, lambda: host + x, lambda: x @ host.T,
-                    lambda: np.add(x, host), lambda: np.asarray(x),
-                    lambda: np.concatenate([x, host]), lambda: host[x]):
-        with pytest.raises((TypeError, IndexError)):
-            refused()
-    with pytest.raises(ValueError):
-        x[:] = host
-    for y in (np.exp(x), np.zeros(3, like=x), np.asarray([1], like=x), np.concatenate([x, x]),
-              2 * x, np.float64(2) * x, x[[0]], x.mT, get_backend("cupy").ones(2)):
-        assert type(y) is cupy.ndarray

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from encoder import END_OF_TEXT, SPLIT, Encoder, byte_characters, merge
+from encoder import END_OF_TEXT, SPLIT, Encoder, byte_characters
 from lib.checkpoints.files import read_json
 from lib.checkpoints.vocabulary import read_merges
 from utils import MODELS_DIR
@@ -55,26 +55,6 @@ def test_published_ids_with_the_real_vocabulary(gpt2_encoder, text):
     assert gpt2_encoder.n_vocab == 50257 and gpt2_encoder.end_of_text == 50256
 
 
-def slow_merge(symbols, ranks):
-    """Find the best pair of the whole word, merge it everywhere, repeat: the papers' loop."""
-    symbols = list(symbols)
-    while True:
-        pairs = [pair for pair in zip(symbols, symbols[1:]) if pair in ranks]
-        if not pairs:
-            return symbols
-        best = min(pairs, key=ranks.get)
-        i = 0
-        while i < len(symbols) - 1:
-            if (symbols[i], symbols[i + 1]) == best:
-                symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
-            i += 1
-
-
-@given(st.text(alphabet="abcdeinorst", min_size=1, max_size=40))
-def test_the_heap_merges_like_the_plain_loop(tales, word):
-    assert merge(word, tales.ranks) == slow_merge(word, tales.ranks)
-
-
 MERGES = [("ab", "a"), ("a", "b"), ("a", "a"), ("aa", "b"), ("b", "a"), ("ab", "ab")]
 
 
@@ -89,12 +69,11 @@ def test_merges_in_any_order_give_the_ids_of_the_package_tokenizers(merges, word
     assert Encoder(vocab, merges).encode(word) == theirs.encode(word).ids
 
 
-@pytest.mark.parametrize("letters", ["a", "abcdefghijklmnopqrstuvwxyz"])
-def test_a_word_of_100_000_letters_takes_near_linear_time(gpt2_encoder, letters):
+def test_a_word_of_100_000_letters_takes_near_linear_time(gpt2_encoder):
     """Ten times the letters take some 12 times as long; the plain loop takes 100 times."""
     seconds = []  # of this process, however busy the machine is
     for n in (10_000, 100_000):
-        word = "".join(letters[i * i * i % 99_991 % len(letters)] for i in range(n))
+        word = "".join(chr(97 + i**3 % 99_991 % 26) for i in range(n))
         start = time.process_time()
         ids = gpt2_encoder.encode(word)
         seconds.append(time.process_time() - start)
@@ -152,7 +131,6 @@ BYTES = {char: token for token, char in enumerate(byte_characters().values())}
 
 
 def test_added_symbols_are_decoded_literally_and_no_text_is_encoded_as_one():
-    """Their characters need not be those of bytes."""
     vocab = {**BYTES, "<a new €>": 256, "</s>": 257, END_OF_TEXT: 258}
     encoder = Encoder(vocab, [], "</s>", ["<a new €>"])
     assert encoder.end_of_text == 257 and encoder.id_of("<a new €>") == 256
@@ -178,13 +156,11 @@ def test_id_of_finds_any_symbol_by_its_text(tales):
 
 
 @pytest.mark.parametrize("vocab, merges, message", [
-    ({**BYTES, "ab": 300}, [], "ids 0 .. 256"),
     ({**BYTES, "ab": 256.0}, [], "ids 0 .. 256"),
     ({**BYTES, "ab": 5}, [], "ids 0 .. 256"),
     ({**BYTES, "a\n": 256}, [], "byte characters"),
     ({}, [], "symbol for every byte"),
     (BYTES, [("a", "b")], "got none for 'ab'"),
-    (BYTES, ["a b"], "pairs of symbols, got 'a b'"),
     ({**BYTES, "ab": 256}, ["ab"], "pairs of symbols, got 'ab'"),  # it was never applied
     ({**BYTES, "ab": 256}, [("a", "b", "c")], "pairs of symbols"),
     (BYTES, [("", "a")], "pairs of symbols"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lib.backend.products import set_backend
-from tests.commands import json_of_run, run_main
+from tests.commands import json_of_run
 from utils import load_model
 from variants.quantized import int8_copy
 
@@ -18,18 +18,14 @@ def test_a_target_in_int8_is_the_rounded_copy_of_the_floats():
     assert (rounded(IDS, 5) != target(IDS, 5)).any()
 
 
-def test_decoders_write_the_text_of_the_target_in_int8_and_the_report_says_so():
+def test_decoders_write_the_text_of_the_target_in_int8():
     flags = ("--dtype", "int8", "--n_tokens_to_generate", 24)
     texts = set()
-    for decoder in ("speculative", "lookup", "skip"):
+    for decoder in ("lookup", "skip"):
         got = json_of_run(*flags, "--decoder", decoder)
         assert got["identical"] and got["settings"]["dtype"] == "int8"
         texts.add(got["autoregressive"]["text"])
     assert len(texts) == 1
-    sentence = "The target is the model rounded to int8, which has a different distribution"
-    for dtype in ("int8", "float32"):
-        status, out, _ = run_main("--dtype", dtype, "--n_tokens_to_generate", 4)
-        assert status == 0 and (sentence in out) == (dtype == "int8")
 
 
 def test_a_target_in_int8_runs_after_a_model_was_loaded_for_another_backend():

@@ -1,21 +1,19 @@
 """The command line, end to end."""
 
 import io
-import json
 import re
-import shutil
 import sys
 
 import pytest
 
 import main
-from lib.checkpoints.huggingface import write_folder
 from lib.memory import read_memory
 from page.page import stored_run
-from run.flags import PROMPT
+from run.flags import PROMPT, parse_args
+from run.task import load_task, stops
+from tests import bundled
 from tests.checkpoints import HPARAMS, write_converted
 from tests.commands import json_of_run, refusal, run_main
-from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 
 def test_the_main_job_prints_two_identical_texts_and_its_figures():
@@ -82,39 +80,10 @@ def test_a_closed_standard_error_loses_nothing_and_a_closed_input_is_refused(mon
     assert main.main(["--n_tokens_to_generate", "2"]) == 0
 
 
-def test_a_text_ends_at_the_targets_own_end_of_text_or_at_any_named_token(tmp_path):
-    encoder, *rest = load_encoder_hparams_and_params("tales-large", MODELS_DIR)
-    write_folder(tmp_path / "x", encoder, *rest)
-    for path in tmp_path.glob("x/*config.json"):
-        sizes = json.loads(path.read_text(encoding="utf-8"))
-        path.write_text(json.dumps(sizes | {"eos_token_id": encoder.id_of(".")}), encoding="utf-8")
-
-    def written(*stop):
-        got = json_of_run("--prompt", "Once upon a time", "--target_model_size",
-                          tmp_path / "x", "--n_tokens_to_generate", 30, *stop)
-        return got["speculative"]
-
-    by_own_token = written()
-    assert by_own_token["text"].endswith(".") and by_own_token["ended_by"] == "stop"
-    assert written("--stop", "<|endoftext|>", "--stop", ".")["text"] == by_own_token["text"]
-    assert written("--stop", "<|endoftext|>")["tokens"] > by_own_token["tokens"]
-
-
-def test_the_heads_of_a_target_named_by_its_path_are_in_its_folder(tmp_path, monkeypatch):
-    folder = tmp_path / "exported" / "x"
-    write_folder(folder, *load_encoder_hparams_and_params("tales-large", MODELS_DIR))
-    shutil.copy(MODELS_DIR / "tales-large" / "heads.safetensors", folder)
-    monkeypatch.chdir(tmp_path)
-    for path in ("exported/x", folder):
-        status, _, _ = run_main("--decoder", "medusa", "--target_model_size", path,
-                                "--n_tokens_to_generate", 5)
-        assert status == 0
-
-
-def test_no_network_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("GPT2_BASE_URL", "http://127.0.0.1:9")
-    refusal(main.main, "--target_model_size", "124M", "--models_dir", tmp_path / "new")
-    assert not [*(tmp_path / "new" / "124M").iterdir()]
+def test_a_text_ends_at_the_targets_own_ends_of_text_or_at_what_stop_names():
+    encoder = bundled.encoder()
+    assert stops(None, encoder) == (encoder.end_tokens, ())
+    assert stops(["<|endoftext|>", "."], encoder) == ({4095}, (".",))
 
 
 def test_the_memory_holds_the_text_of_the_decoder_not_that_of_plain_decoding(tmp_path):
@@ -132,14 +101,4 @@ def test_a_text_ends_at_the_shorter_context_of_the_two_models(
         tmp_path, draft_n_ctx, target_n_ctx):
     write_converted(tmp_path / "tales-small", HPARAMS | {"n_ctx": draft_n_ctx})
     write_converted(tmp_path / "tales-large", HPARAMS | {"n_ctx": target_n_ctx})
-    got = json_of_run("--models_dir", tmp_path, "--prompt", "ab", "--n_tokens_to_generate", 40)
-    assert got["n_ctx"] == 16 and got["speculative"]["ended_by"] == "n_ctx"
-    assert len(got["speculative"]["ids"]) <= 16
-
-
-@pytest.mark.parametrize("lenience, is_exact", [(0.5, False), (1, True)])
-def test_a_run_says_whether_its_method_is_exact(lenience, is_exact):
-    flags = ("--decoder", "lenient", "--lenience", lenience, "--n_tokens_to_generate", 4)
-    assert json_of_run(*flags)["exact"] == is_exact
-    _, out, _ = run_main(*flags)
-    assert ("This method is not exact" in out) == (not is_exact)
+    assert load_task(parse_args(["--models_dir", str(tmp_path), "--prompt", "ab"])).n_ctx == 16

@@ -2,7 +2,6 @@
 
 import json
 import re
-from fractions import Fraction
 from functools import cache
 
 import numpy as np
@@ -11,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import main
-from exact.law import text_law
 from lib.pattern import Pattern, grammar_of, llguidance, tokenizer_of
 from main import decode, decoder_step
 from run.flags import parse_args
-from run.task import load_task, with_costs, with_pattern
-from sampling import warp, with_sampling
+from run.task import load_task, with_costs
+from sampling import warp
 from tests.bundled import encoder
 from tests.commands import json_of_run, records_of, refusal, run_main
 from tests.pages import code, file_text
@@ -124,27 +122,6 @@ def test_a_pattern_that_becomes_too_complex_is_an_error_and_not_an_end(capfd):
     assert "\n" not in str(error.value) and capfd.readouterr().err == ""
 
 
-def test_every_text_of_allowed_tokens_fits_and_ends_where_it_may():
-    end = encoder().end_of_text
-    pattern = Pattern(grammar_of("regex", REGEX), encoder(), len(PROMPT))
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        ids = list(PROMPT)
-        while ids[-1] != end:
-            ids.append(int(rng.choice(np.flatnonzero(pattern(ids)))))
-        whole = ids[:-1]
-        assert re.fullmatch(REGEX, encoder().decode(whole[len(PROMPT) :]))
-        assert pattern.may_end(whole) and not pattern.may_end(PROMPT)
-    assert (np.flatnonzero(pattern([*PROMPT, end])) == [end]).all()
-
-
-@pytest.mark.parametrize("flag", ["--lark", "--json_schema"])
-def test_a_file_that_is_not_utf8_is_named_with_its_flag(tmp_path, flag):
-    file = tmp_path / "pattern"
-    file.write_bytes(b"start: \xff")
-    assert f"{flag} {file} is not text in UTF-8" in refusal(main.main, flag, file)
-
-
 # ---- in main.py
 
 BEGINNING = "There was once an old woman who"
@@ -158,25 +135,11 @@ def written_after(prompt, text):
 
 
 def written_text(*flags):
-    """Return what a run of the bundled pair writes, and the run."""
+    """Return what a run of the bundled pair writes."""
     task, _ = with_costs(load_task(parse_args(["--prompt", BEGINNING, *flags])))
     run = decode(task, decoder_step)
     ids = run.ids[:-1] if run.ids[-1] == task.encoder.end_of_text else run.ids
-    return task.encoder.decode(ids), run
-
-
-@pytest.mark.parametrize("temperature", ["0", "1"])
-def test_a_schema_gives_a_document_that_its_validator_accepts(tmp_path, temperature):
-    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
-    text, _ = written_text("--json_schema", str(tmp_path / "schema.json"),
-                           "--temperature", temperature)
-    jsonschema.validate(json.loads(text), SCHEMA)
-
-
-def test_a_schema_may_begin_with_a_byte_order_mark(tmp_path):
-    (tmp_path / "schema.json").write_text('{"type": "null"}', encoding="utf-8-sig")
-    text, _ = written_text("--json_schema", str(tmp_path / "schema.json"))
-    assert text.strip() == "null"
+    return task.encoder.decode(ids)
 
 
 def test_no_window_is_advised_that_a_pattern_refuses():
@@ -186,16 +149,14 @@ def test_no_window_is_advised_that_a_pattern_refuses():
 
 def test_every_decoder_writes_texts_that_fit():
     for name, entry in DECODERS.items():
-        for temperature in ("0",) if entry.greedy else ("0", "1"):
-            text, _ = written_text("--decoder", name, "--regex", SEVEN,
-                                   "--temperature", temperature)
-            assert re.fullmatch(SEVEN, text), name
+        temperature = "0" if entry.greedy else "1"
+        text = written_text("--decoder", name, "--regex", SEVEN, "--temperature", temperature)
+        assert re.fullmatch(SEVEN, text), name
 
 
 def test_forced_tokens_need_no_pass_and_are_counted_apart():
-    status, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN, "--json")
-    numbers = json.loads(out)
-    assert status == 0 and numbers["fits_pattern"] and numbers["identical"]
+    numbers = json_of_run("--prompt", BEGINNING, "--regex", SEVEN)
+    assert numbers["fits_pattern"] and numbers["identical"]
     n_chosen = len(numbers["speculative"]["ids"]) - numbers["forced"]
     assert numbers["forced"] >= 4 and numbers["target_passes"] <= n_chosen
     assert sum(numbers["rounds_by_accepted"]) == numbers["target_passes"]
@@ -216,38 +177,26 @@ def test_a_text_that_a_stop_cuts_inside_a_token_is_judged_as_it_is_returned():
 
 
 @pytest.mark.parametrize("flags", [
-    "--top_p 0.5 --temperature 1", "--top_k 2 --temperature 1", "--repetition_penalty 1.5",
-    "--repetition_penalty 0.1 --temperature 1", "--stop .", "--dtype float64",
+    "--top_k 2 --top_p 0.5 --temperature 1", "--repetition_penalty 0.1 --temperature 1", "--stop .",
     "--decoder traversal --widths 2,2 --temperature 1", "--decoder eagle --widths dynamic",
     "--decoder FOLDER/own.py --temperature 1", "--show --trace FOLDER/run.html"])
 def test_a_pattern_goes_together_with_other_flags(flags, tmp_path):
     (tmp_path / "own.py").write_text("from variants.match import match_verify as verify", "utf-8")
     words = flags.replace("FOLDER", str(tmp_path)).split()
-    status, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN, "--json", *words)
-    numbers = json.loads(out)
+    numbers = json.loads(run_main("--prompt", BEGINNING, "--regex", SEVEN, "--json", *words)[1])
     decoder = numbers["settings"]["decoder"]
-    assert status == 0 and numbers["fits_pattern"]
+    assert numbers["fits_pattern"]
     assert re.fullmatch(SEVEN, written_after(BEGINNING, numbers[decoder]["text"]))
 
 
 REFUSED = [  # flags, the text of the FILE that they name, why
     ("--regex (", "", "--regex is not valid: .*unclosed group"),
-    ("--regex (?=a)b", "", "--regex is not valid: .*look-around"),
-    (r"--regex a[^\x00-\x{10FFFF}]", "", "this tokenizer cannot write the pattern: "),
-    ("--regex a --lark none", "", "--regex and --lark are both given: choose one"),
-    ("--regex a --window", "", "--window does not apply to --regex"),
     ("--regex ( --prompts - --out -", "", "--regex is not valid: "),
-    ("--json_schema none.json", "", "cannot read --json_schema none.json: "),
     ("--json_schema FILE", "{", "--json_schema is not valid: Expecting property name"),
     ("--json_schema FILE", '{"a":' * 20_000, "--json_schema is not valid: it is nested too deeply"),
-    ("--json_schema FILE", "[1]", "--json_schema is not valid: Expecting object schema"),
-    ("--json_schema FILE", '{"type": "integer", "minimum": 5, "maximum": 3}',
-     "--json_schema is not valid: Unsatisfiable schema"),
     ("--json_schema FILE", '{"not": {}}', "--json_schema is not valid: .*not"),
     ("--lark FILE", 'start: "a', "--lark is not valid: "),
-    ("--lark FILE", "start: word", "--lark is not valid: .*unknown name"),
-    ("--lark FILE", 'start: "a" <[9999]>', "this tokenizer cannot write the pattern: "),
-    ("--lark FILE", "start: <|none|>", "this tokenizer cannot write the pattern: ")]
+    ("--lark FILE", 'start: "a" <[9999]>', "this tokenizer cannot write the pattern: ")]
 
 
 @pytest.mark.parametrize("flags, text, why", REFUSED)
@@ -264,27 +213,17 @@ LINES = [{"prompt": BEGINNING, "regex": SEVEN}, {"prompt": BEGINNING, "json_sche
 BAD_LINES = [({"regex": "("}, '"regex" is not valid: '),
              ({"regex": 3}, 'need a "regex" that is text'),
              ({"json_schema": "{"}, '"json_schema" is not valid: '),
-             ({"json_schema": '{"a":' * 20_000}, '"json_schema" is not valid: it is nested too'),
              ({"regex": "a", "lark": "b"}, '"regex" and "lark" are both given: choose one')]
 
 
-@pytest.mark.parametrize("temperature", ["0", "1"])
-def test_a_line_has_its_own_pattern_and_the_text_that_it_has_alone(tmp_path, temperature):
-    status, records, _ = records_of(tmp_path, LINES, "--temperature", temperature,
+def test_a_line_has_its_own_pattern(tmp_path):
+    status, records, _ = records_of(tmp_path, LINES, "--temperature", 1,
                                     "--n_tokens_to_generate", 40)
     assert status == 0
     for record, line in zip(records, LINES):
         kinds = {*line} & {*GRAMMARS}
         assert [record.get(kind) for kind in GRAMMARS] == [line.get(kind) for kind in GRAMMARS]
         assert record.get("fits_pattern") is (True if kinds else None)
-        task = load_task(parse_args(["--prompt", BEGINNING, "--temperature", temperature,
-                                     "--n_tokens_to_generate", "40"]))
-        if kinds:
-            [kind] = kinds
-            text = json.dumps(SCHEMA) if kind == "json_schema" else line[kind]
-            task = with_pattern(task, grammar_of(kind, text))
-        alone = decode(task._replace(seed=record["seed"]), decoder_step)
-        assert record["ids"] == alone.ids
     texts = [written_after(BEGINNING, record["text"]) for record in records]
     assert re.fullmatch(SEVEN, texts[0]) and texts[2] == " and then."
     jsonschema.validate(json.loads(texts[1]), SCHEMA)
@@ -324,41 +263,10 @@ def test_the_flags_pattern_holds_for_each_line_without_its_own(tmp_path):
 def test_the_pages_schema_gives_a_valid_document_and_the_text_it_quotes(tmp_path, temperature):
     page = file_text("docs/patterns.md")
     schema = code(page, "json")
-    (tmp_path / "schema.json").write_text(schema, encoding="utf-8")
-    _, out, _ = run_main("--prompt", "Once there was a man. ", "--temperature", temperature,
-                         "--json_schema", tmp_path / "schema.json", "--seed", 1, "--json")
-    text = json.loads(out)["speculative"]["text"]
+    (tmp_path / "schema.json").write_text(schema, encoding="utf-8-sig")  # as some editors do
+    got = json_of_run("--prompt", "Once there was a man. ", "--temperature", temperature,
+                      "--json_schema", tmp_path / "schema.json", "--seed", 1)
+    text = got["speculative"]["text"]
     assert f"{text}\n" in page
     document = json.loads(written_after("Once there was a man. ", text))
     jsonschema.validate(document, json.loads(schema))
-
-
-def test_the_mask_is_not_the_condition_that_the_whole_text_fits():
-    """The page's toy: tokens a and b, then x and y, each with probability 1/2; a y is forbidden."""
-    row_of = {0: [1 / 2, 1 / 2, 0, 0], 1: [0, 0, 1 / 2, 1 / 2]}  # of the first and second token
-    names = "abxy"
-
-    def logits(ids, n_last):
-        return np.log(np.maximum([row_of[len(ids) - 1]], 1e-300))
-
-    def allowed(ids):  # no y after a; 9 is the prompt
-        return np.array([True, True, True, list(ids) != [9, 0]])
-
-    def text_probabilities(**settings):
-        model = with_sampling(logits, **settings)
-        texts = text_law([9], model, 2)
-        # exp(log(1e-300)) is not 0
-        return {text[1:]: p for text, p in texts.items() if p > 1e-200}
-
-    free = text_probabilities()
-    masked = text_probabilities(allowed=allowed)
-    fits = {text: p for text, p in free.items() if text != (0, 3)}
-    total = sum(fits.values())
-    page = file_text("docs/patterns.md")
-    for text, p in free.items():
-        cells = [p, masked.get(text, 0), fits.get(text, 0) / total]
-        shown = [str(Fraction(cell).limit_denominator(100)) if cell else "never"
-                 for cell in cells]
-        first, second = (names[token] for token in text)
-        assert f"| {first} {second} | {' | '.join(shown)} |" in page
-    assert len(free) == 4 and masked != fits

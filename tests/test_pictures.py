@@ -12,7 +12,6 @@ from docs.tables import first_round, stored
 from exact.expected import chain_bound, chain_mean, climb
 from speculative import guess
 from tests.chromium import PICTURES, TELEPHONE, assert_apart
-from tests.pages import file_text, output
 
 TEXT = "{http://www.w3.org/2000/svg}text"
 EACH_PICTURE = pytest.mark.parametrize("name", picture_names())
@@ -46,28 +45,6 @@ def test_the_committed_file_has_the_texts_and_colours_of_todays_data(name, tmp_p
     today, committed = (re.findall("fill: #[0-9a-f]+|>[^<>]+</text>", svg)
                         for svg in (drawn, committed_svg(name)))
     assert today == committed, f"run: python -m docs pictures {name}"
-
-
-def test_the_picture_of_rules_has_the_entries_of_the_pages_table():
-    """tests/test_rules.py enumerates the table."""
-    wanted = []  # (distance at K = 3, project, rule)
-    for line in output(file_text("docs/wild_tables.md"), "--public").split("\n")[2:]:
-        _, project, rule, _, _, distance, *_ = map(str.strip, line.split("|"))
-        wanted.append((float(distance), project, rule))
-    wanted.sort(key=lambda entry: -entry[0])
-    texts = texts_of("wild")
-    figures = [float(text) for text in texts if re.fullmatch(r"\d\.\d{3}", text)]
-    assert figures == pytest.approx([entry[0] for entry in wanted], abs=6e-4) and len(wanted) > 10
-    assert {text for entry in wanted for text in entry[1:]} <= {*texts}
-
-
-def test_the_picture_of_a_chat_has_the_tokens_of_the_recorded_answer():
-    """Each round ends with one token of the target, so these tokens count the passes."""
-    tokens = stored("chat")["tokens"]
-    texts = texts_of("chat")
-    assert texts[: len(tokens)] == [text.strip() for text, _ in tokens]
-    n_passes = sum(maker == "target" for _, maker in tokens)
-    assert f"{len(tokens)} tokens in {n_passes} target passes" in file_text("docs/learn.md")
 
 
 DEJAVU = """<meta charset="utf-8"><style>body { margin: 0 }

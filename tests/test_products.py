@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from unittest import mock
 
 import numpy as np
@@ -41,12 +43,6 @@ def test_matmul_is_the_matrix_product_for_all_shapes(
         got = products.matmul(x, w)
         assert got.dtype == dtype and got.shape == (n_rows, n_out)
         np.testing.assert_allclose(got, np.einsum("ri,io->ro", x, w), rtol=0, atol=tolerance)
-
-
-def rounded_factors(x, w):  # [n_rows, n_in], [n_in, n_out] -> the same
-    """Return the floats whose product the int8 product is."""
-    numbers, scale = rounded_rows(x)
-    return numbers * scale, int8(w.T)[:].T
 
 
 @needs_numba
@@ -93,7 +89,10 @@ def test_a_rows_product_has_the_same_bits_for_any_number_of_rows(
     x, w = arrays(products.MAX_ROWS + 8 * is_int8, *shape, dtype)
     factor = int8(w.T).mT if is_int8 else w
     alone = np.concatenate([products.matmul(row[None], factor) for row in x])
-    rows, rounded = rounded_factors(x, w) if is_int8 else (x, w)
+    rows, rounded = x, w
+    if is_int8:
+        numbers, scale = rounded_rows(x)
+        rows, rounded = numbers * scale, int8(w.T)[:].T
     np.testing.assert_allclose(alone, rows.astype(np.float64) @ rounded, rtol=0, atol=tolerance)
     assert alone.dtype == dtype and alone.shape == (len(x), shape[1])
     for n_rows in range(1, len(x) + 1):
@@ -184,22 +183,6 @@ def test_several_callers_at_once_get_their_own_products(backend):
             np.testing.assert_allclose(got, x @ w, atol=1e-9)
 
 
-def test_groups_of_rows_are_all_rows_in_order_and_about_as_large():
-    for n_rows in range(1, products.MAX_ROWS + 1):
-        groups = products.row_groups(n_rows)
-        assert [row for a, b in groups for row in range(a, b)] == [*range(n_rows)]
-        sizes = {b - a for a, b in groups}
-        assert max(sizes) <= products.GROUP and max(sizes) - min(sizes) <= 1
-        assert len(groups) == -(-n_rows // products.GROUP)
-
-
-def test_an_unknown_backend_is_refused_and_changes_nothing():
-    before = products.backend
-    with pytest.raises(ValueError, match="numba, numpy or cupy, got nope"):
-        products.set_backend("nope")
-    assert products.backend == before
-
-
 @given(st.integers(33, 60), st.integers(0, 9), st.integers(0, 9), st.sampled_from([1, 3]),
        st.integers(0, 99))
 @settings(max_examples=30)
@@ -219,7 +202,7 @@ def test_attention_of_many_rows_in_parts_is_that_of_all_rows(n_new, n_nodes, n_p
         parts.append(q.shape[1])
         return attention(q, *others)
 
-    with mock.patch.object(products, "PART_WEIGHTS", 10 * n_seq), \
+    with mock.patch.object(products, "PART_WEIGHTS", n_seq), \
             mock.patch.object(products, "SHARED", 1):
         got = products.by_rows(attention_of_part, q, k, v, mask)
     assert len(parts) > 1 and sum(parts) == n_new
@@ -234,64 +217,51 @@ def test_an_error_in_a_part_reaches_the_caller():
         products.in_parallel(work, 2048, size=products.SHARED)
 
 
-def test_the_library_is_that_of_the_backend(backend):
-    assert products.library_name().lower().startswith(backend)
-
-
-FORKED = """
-import os
-import threading
-from cache import attention, mask_of
-from lib.backend import products
-
-def has_all_threads():
-    products.job_queue()
-    return threading.active_count() == products.N_THREADS  # the caller is one of them
-
-products.N_THREADS = 3
-assert has_all_threads()
-child = os.fork()
-if child == 0:
-    os._exit(0 if has_all_threads() else 1)
-_, status = os.waitpid(child, 0)
-print(os.waitstatus_to_exitcode(status))
-"""
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-def test_a_forked_child_starts_its_own_threads():
-    done = subprocess.run([sys.executable, "-B", "-W", "ignore", "-c", FORKED], cwd=ROOT,
-                          capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+@pytest.mark.filterwarnings("ignore:.*fork")  # a process with threads should not fork
+def test_a_forked_child_starts_its_own_threads(monkeypatch):
+    monkeypatch.setattr(products, "N_THREADS", 3)
+    products.job_queue.cache_clear()
+    products.job_queue()
+    child = os.fork()
+    if child == 0:
+        products.job_queue()
+        os._exit(threading.active_count())  # the caller is one of them
+    _, status = os.waitpid(child, 0)
+    products.job_queue.cache_clear()
+    assert os.waitstatus_to_exitcode(status) == 3
 
 
 # ---- no Numba, a broken one, no folder for its cache
 
-PROGRAM = """
-import sys
-import numpy as np
-{before}
-from cache import attention, mask_of
-from lib.backend import products
-for n_out in (96, 2**15):
-    x, w = np.ones((5, 64), np.float32), np.ones((n_out, 64), np.float32).T
-    assert (products.matmul(x, w) == 64).all()
-print(products.library_name().split()[0])
-"""
+@pytest.mark.parametrize("broken", [
+    {"llvmlite": None}, {"numba": ModuleType("numba")}, {"numba": None, "threadpoolctl": None}],
+    ids=["without its compiler", "broken", "absent, and threadpoolctl"])
+def test_NumPy_multiplies_without_a_working_Numba(broken):
+    with mock.patch.dict(sys.modules, broken):
+        sys.modules.pop("lib.backend.compiled", None)  # it is imported again
+        products.set_backend("numba")  # which forgets its compiler
+        products.blas_libraries.cache_clear()
+        for n_out in (96, 2**15):
+            x, w = np.ones((5, 64), np.float32), np.ones((n_out, 64), np.float32).T
+            assert (products.matmul(x, w) == 64).all()
+        assert products.library_name().startswith("NumPy")
+    products.set_backend("numba")
+    products.blas_libraries.cache_clear()
 
 
-@pytest.mark.parametrize("before, library", [
-    ("sys.modules['llvmlite'] = None", "NumPy"),
-    ("import types; sys.modules['numba'] = types.ModuleType('numba')", "NumPy"),
-    ("sys.modules['numba'] = sys.modules['threadpoolctl'] = None", "NumPy"),
-    pytest.param("from numba.core import caching; caching.CacheImpl._locator_classes = []",
-                 "Numba", marks=needs_numba)],
-    ids=["without its compiler", "broken", "absent, and threadpoolctl", "no cache"])
-def test_NumPy_multiplies_without_a_working_Numba_and_Numba_without_a_cache(before, library):
-    program = PROGRAM.format(before=before)
-    done = subprocess.run([sys.executable, "-B", "-c", program], cwd=ROOT, capture_output=True,
-                          text=True, env={"PATH": ""})
-    assert (done.returncode, done.stdout, done.stderr) == (0, library + "\n", "")
+@needs_numba
+def test_without_a_folder_for_its_cache_Numba_compiles_in_every_process():
+    from numba.core import caching
+
+    from lib.backend import compiled
+
+    with mock.patch.object(caching.CacheImpl, "_locator_classes", []):
+        multiply = compiled.compile_product.__wrapped__(1, np.dtype(np.float32))
+    y = np.empty((1, 3), np.float32)
+    multiply(np.ones((1, 64), np.float32), np.ones((3, 64), np.float32), None, y, 0, 3)
+    assert (y == 64).all() and not multiply.stats.cache_path
+    assert products.library_name().startswith("Numba")
 
 
 FIRST_RUN = """
@@ -312,30 +282,8 @@ main.main(sys.argv[1:])
 """
 
 
-def first_run(decoder, environment):
-    """Run a decoder on a terminal; return what it prints there, and assert that it compiled first.
-
-    The prompt is long enough for every product.
-    """
-    import pty
-    import termios
-
-    flags = ["--n_tokens_to_generate", "12", "--decoder", decoder,
-             "--prompt", "There was an old fisherman who was afraid of the dark, and he asked"]
-    reading, writing = pty.openpty()
-    termios.tcsetwinsize(writing, (24, 80))  # so that progress bars are drawn too
-    done = subprocess.run([sys.executable, "-B", "-c", FIRST_RUN, *flags], cwd=ROOT,
-                          stdout=subprocess.PIPE, stderr=writing, text=True, env=environment)
-    assert done.stdout.count("compiled: 0 for 12 tokens") == 2
-    os.write(writing, b"end")
-    message = b""
-    while not message.endswith(b"end"):
-        message += os.read(reading, 1000)
-    os.close(reading)
-    os.close(writing)
-    return message.decode()
-
-
+FLAGS = ["--n_tokens_to_generate", "12",  # and a prompt that is long enough for every product
+         "--prompt", "There was an old fisherman who was afraid of the dark, and he asked"]
 FIRST_RUNS = [("suffix", ["matrix"]), ("quantized", ["int8 matrix"]), ("quantized", [])]
 
 
@@ -345,9 +293,23 @@ FIRST_RUNS = [("suffix", ["matrix"]), ("quantized", ["int8 matrix"]), ("quantize
                                                                marks=pytest.mark.weekly)])
 def test_a_first_run_compiles_before_it_measures_and_announces_it_on_a_terminal(runs, tmp_path):
     """The cache is empty, then has the products of matrices, then of int8 matrices too."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    import pty
+    import termios
+
     for decoder, kinds in runs:
-        message = first_run(decoder, environment)
+        reading, writing = pty.openpty()
+        termios.tcsetwinsize(writing, (24, 80))  # so that progress bars are drawn too
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", FIRST_RUN, *FLAGS, "--decoder", decoder], cwd=ROOT,
+            stdout=subprocess.PIPE, stderr=writing, text=True,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)})
+        assert done.stdout.count("compiled: 0 for 12 tokens") == 2
+        os.write(writing, b"end")
+        message = b""
+        while not message.endswith(b"end"):
+            message += os.read(reading, 1000)
         lines = [f"Compiling {kind} products (once per machine) ...\r\n" for kind in kinds]
-        assert re.findall(r"Compiling.*\r\n", message) == lines
-        assert message.startswith("".join(lines) + "\r")  # then the bars
+        assert re.findall(r"Compiling.*\r\n", message.decode()) == lines
+        assert message.decode().startswith("".join(lines) + "\r")  # then the bars
+        os.close(reading)
+        os.close(writing)

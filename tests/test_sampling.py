@@ -34,7 +34,6 @@ with_ties = st.lists(st.integers(0, 6), min_size=1, max_size=8).filter(any).map(
 
 @given(logits, st.sampled_from([0.0, -1000.0, 35.0, 110.0, 1000.0]))
 def test_a_ratio_of_probabilities_is_the_exponential_of_the_logits_difference(row, constant):
-    """Whatever is added to all logits."""
     probs = softmax(row + constant)
     np.testing.assert_allclose(np.log(probs) - np.log(probs[0]), row - row[0], atol=1e-10)
     assert probs.dtype == np.float64 and probs.sum() == pytest.approx(1, abs=EXACT)
@@ -94,14 +93,12 @@ def test_the_settings_apply_in_the_order_penalty_temperature_top_k_top_p(
 
 
 QUARTERS = [0.25, 0.125, 0.5, 0.125]
-TAIL = [0.999, 0.0009, 0.0001 - 1e-6, 1e-6]
 TENTHS = [0.1] * 10
 
 
 @pytest.mark.parametrize("row, top_p, kept", [
     (QUARTERS, 0.25, [2]), (QUARTERS, 0.5, [2]), (QUARTERS, 0.51, [0, 2]),
     (QUARTERS, 0.75, [0, 2]), (QUARTERS, 0.76, [0, 1, 2]), (QUARTERS, 1.0, [0, 1, 2, 3]),
-    (TAIL, 0.9985, [0]), (TAIL, 0.9995, [0, 1]), (TAIL, 0.99995, [0, 1, 2]),
     (TENTHS, 0.89, [*range(9)]),
     (TENTHS, 0.9, [*range(10)]),  # nine times 0.1 is 0.8999999999999999 in float64
 ])
@@ -131,24 +128,9 @@ def test_a_warped_model_is_the_model_then_warp():
 
 # ---- limits
 
-@given(logits)
-def test_temperature_0_is_the_limit_of_small_temperatures(row):
-    order = np.sort(row)
-    if len(row) > 1 and order[-1] - order[-2] > 1e-3:
-        np.testing.assert_allclose(warp(row, temperature=1e-6), warp(row, temperature=0))
-
-
 def test_temperature_0_takes_the_lowest_id_of_equals():
     rows = [[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]]
     assert warp(rows, temperature=0).tolist() == [[0, 1, 0], [1, 0, 0]]
-
-
-@given(logits)  # of one token too
-def test_neutral_settings_leave_the_softmax(row):
-    neutral = dict(top_k=0), dict(top_k=99), dict(top_p=1.0), dict(repetition_penalty=1.0)
-    for sampling in ({}, *neutral):
-        np.testing.assert_allclose(warp(row, ids=[0], **sampling), softmax(row), rtol=EXACT)
-    assert np.count_nonzero(warp(row, top_k=1)) == np.count_nonzero(warp(row, top_p=1e-9)) == 1
 
 
 # ---- sample, accept, residual over all outcomes
@@ -172,7 +154,6 @@ def test_probabilities_0_and_1_are_never_and_always(dtype):
     for u in (LOWEST, 0.5, HIGHEST):
         assert not accept(dtype(0), Scripted([u]))
         assert accept(dtype(1), Scripted([u]))
-        assert sample(np.array([0, 0, 1, 0], dtype), Scripted([u])) == 2
 
 
 @pytest.mark.parametrize("weights, token", [([0, 5e-324], 1), ([5e-324, 0, 5e-324, 0], 2)])
@@ -187,25 +168,11 @@ def test_the_outermost_uniforms_draw_the_outermost_ids_that_have_weight(scale):
     assert sample(row, Scripted([HIGHEST])) == 3
 
 
-def test_float32_rows_of_GPT2s_length_are_drawn_in_proportion_to_their_weights():
-    """A float32 cumulative sum of these drifts by 1e-6 and more."""
-    row = np.random.default_rng(0).random(50257).astype(np.float32)
-    ends = np.cumsum(row, dtype=np.float64)
-    middles = (ends - row / 2) / ends[-1]
-    assert [sample(row, Scripted([u])) for u in middles[::100]] == list(range(0, 50257, 100))
-    assert sample(row, Scripted([HIGHEST])) == 50256
-
-
 @given(with_ties)
 def test_a_residual_without_mass_is_the_targets_distribution(weights):
     row = weights / weights.sum()
     np.testing.assert_array_equal(residual(row, row), row)
     np.testing.assert_array_equal(residual(row, 2 * row), row)
-
-
-def test_a_residual_of_lists_is_that_of_arrays():
-    p_target, p_draft = [0.25, 0.75], [0.5, 0.5]
-    assert residual(p_target, p_draft).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("ids", [[5], [0, -1]])
@@ -214,9 +181,10 @@ def test_a_penalty_for_a_token_outside_the_vocabulary_is_refused(ids):
         warp([1.0, 2.0], repetition_penalty=1.2, ids=ids)
 
 
-def test_a_residual_of_one_unit_in_the_last_place_is_one_token():
-    p_target = np.array([0.25, 0.5, 0.25])
-    assert residual(p_target, np.nextafter(p_target, [1, 0, 1])).tolist() == [0, 1, 0]
+def test_a_residual_of_one_unit_in_the_last_place_is_one_token_of_lists_too():
+    p_target = [0.25, 0.5, 0.25]
+    p_draft = np.nextafter(p_target, [1, 0, 1]).tolist()
+    assert residual(p_target, p_draft).tolist() == [0, 1, 0]
 
 
 # ---- errors
@@ -235,22 +203,16 @@ def test_a_logit_that_is_not_finite_is_refused_with_its_row(value):
     (dict(temperature=np.inf), "temperature"),
     (dict(top_k=-1), "top_k"), (dict(top_k=1.5), "top_k"),
     (dict(top_p=0), "top_p"), (dict(top_p=1.1), "top_p"), (dict(top_p=np.nan), "top_p"),
-    (dict(repetition_penalty=0), "repetition_penalty"),
-    (dict(repetition_penalty=np.inf), "repetition_penalty"),
-    (dict(top_k=None), "numbers for .*, got None"), (dict(top_k="2"), "numbers for .*, got '2'"),
+    (dict(repetition_penalty=1e-320), "1e-99 <= repetition_penalty <= 1e99, got 1e"),
+    (dict(repetition_penalty=1e300), "1e-99 <= repetition_penalty <= 1e99, got 1e"),
+    (dict(top_k="2"), "numbers for .*, got '2'"), (dict(top_p=None), "got None"),
     (dict(top_k=np.inf), "top_k a whole number"), (dict(top_k=np.nan), "top_k a whole number"),
-    (dict(temperature="0"), "numbers for .*, got '0'"), (dict(top_p=None), "got None"),
 ])
 def test_a_setting_out_of_range_is_refused_by_name(sampling, message):
     with pytest.raises(ValueError, match=f"need .*{message}"):
         warp([1.0, 2.0], **sampling)
     with pytest.raises(ValueError, match=f"need .*{message}"):
         with_sampling(None, **sampling)  # before the model is called
-
-
-def test_an_unknown_setting_is_refused_before_the_first_call():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'temp'"):
-        with_sampling(None, temp=1)
 
 
 @pytest.mark.parametrize("logits", [np.zeros((1, 2, 3)), 1.0, [], np.zeros((2, 0))], ids=str)
@@ -323,11 +285,6 @@ def test_a_mask_without_a_token_and_settings_without_the_ids_are_refused():
         warp(np.zeros(3), ids=[1], allowed=[True])
 
 
-def test_a_mask_of_numbers_0_and_1_is_a_mask_of_truth_values():
-    numbers = lambda ids: np.array([1, 0, 1])
-    assert np.allclose(warp(np.zeros(3), ids=[1], allowed=numbers), [0.5, 0, 0.5])
-
-
 # ---- tiny and huge settings
 
 @pytest.mark.parametrize("temperature", [1e-300, 2.3e-308, 5e-324])
@@ -339,19 +296,16 @@ def test_the_smallest_temperatures_are_greedy_without_a_warning(temperature, dty
         assert warp(row[:4], temperature).tolist() == [0, 0, 1, 0]
 
 
-def test_a_penalty_makes_no_logit_infinite_or_is_refused():
+def test_a_penalty_makes_no_logit_infinite():
     row = np.array([3e38, -3e38, 1, -1], np.float32)
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         for temperature in (0, 5e-324, 1):
             assert warp(row, temperature, repetition_penalty=1e-99, ids=[0, 1]).argmax() == 0
             assert warp(row, temperature, repetition_penalty=1e99, ids=[0, 1]).argmax() == 2
-    for penalty in (1e-320, 1e300):
-        with pytest.raises(ValueError, match="need 1e-99 <= repetition_penalty <= 1e99, got 1e"):
-            warp(row, repetition_penalty=penalty, ids=[0, 1])
 
 
 def test_a_mask_of_another_length_or_kind_is_refused():
     for mask in ([True], np.ones((2, 2), bool)):
         with pytest.raises(ValueError, match="need a mask of 2 tokens, got shape"):
             warp([0.0, 0.0], ids=[0], allowed=lambda ids, mask=mask: mask)
-    assert warp([0.0, 0.0], ids=[0], allowed=lambda ids: [True, False]).tolist() == [1.0, 0.0]
+    assert warp([0.0, 0.0], ids=[0], allowed=lambda ids: [1, 0]).tolist() == [1.0, 0.0]

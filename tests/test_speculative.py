@@ -5,17 +5,16 @@ It is enumerated, on Fractions and in floats; real draws are counted.
 
 import math
 from collections import Counter, defaultdict
-from fractions import Fraction
 from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import speculative
-from exact.law import completed, composed_law, expectation, law, text_law
+from exact.law import completed, composed_law, law, text_law
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import (
@@ -64,11 +63,6 @@ def assert_lossless(draft, target, N, K, x=(0,), stop=(), tolerance=1e-12):
     """Refuse texts of speculative sampling that are not distributed as the target's own."""
     got = law(lambda rng: speculative_sampling(x, draft, target, N, K, rng, stop))
     assert_same_law(got, text_law(x, target, N, stop), tolerance)
-
-
-@pytest.mark.parametrize("K", [1, 2, 3])
-def test_the_distribution_is_exact_to_the_last_bit_on_fractions(K):
-    assert_lossless(toy(3, 21, exact=True), toy(3, 22, exact=True), K + 1, K, tolerance=0)
 
 
 @pytest.mark.parametrize("K, stop", [(1, {0}), (2, {2}), (2, {0, 2}), (2, {0, 1, 2}),
@@ -127,33 +121,7 @@ def test_an_equal_draft_needs_the_fewest_target_passes(N, K, seed):
     draft, target = (counted(TARGET) for _ in range(2))
     speculative_sampling(x, draft, target, N, K, np.random.default_rng(seed))
     assert len(target.calls) == math.ceil(N / (K + 1)) and x == [0]
-    assert set(draft.calls) <= {1}  # one row per guess
-
-
-@pytest.mark.parametrize("pair", ["dense", "equal"])
-def test_no_model_is_called_beyond_the_last_token_wanted(pair):
-    """So a prompt and N new tokens fit if len(x) + N <= n_ctx."""
-    x = [0, 1]
-
-    def bounded(model, N):
-        def wrapper(ids, n_last):
-            assert len(ids) < len(x) + N
-            return model(ids, n_last)
-        return wrapper
-
-    for N, K in product(range(1, 9), (1, 3, 8)):
-        draft, target = (bounded(model, N) for model in PAIRS[pair])
-        speculative_sampling(x, draft, target, N, K, np.random.default_rng(N))
-
-
-@given(st.integers(0, 6), st.integers(1, 4), st.integers(0, 99))
-def test_the_rounds_joined_are_the_text_up_to_its_first_stop_token(N, K, seed):
-    rng = partial(np.random.default_rng, seed)
-    text = speculative_sampling([2], DRAFT, TARGET, N, K, rng(), stop={2})
-    rounds = generate([2], draft_and_verify(DRAFT, TARGET, K), N, rng(), stop={2})
-    assert text == [2] + [token for result in rounds for token in result.ids]
-    assert len(text) == 1 + N or text[-1] == 2
-    assert 2 not in text[1:-1]
+    assert draft.calls == [1] * (N - len(target.calls))  # one row per guess, and no other call
 
 
 def test_plain_decoding_computes_one_row_per_token():
@@ -193,15 +161,6 @@ def test_a_prompt_or_stop_that_can_be_read_once_only_is_not_lost(sampling):
     assert sampling([0, 1], N=6, rng=rng(), stop={stop}) == cut
     assert sampling([0, 1], N=6, rng=rng(), stop=iter([stop])) == cut
     assert sampling(np.array([0, 1]), N=np.int64(6), rng=rng(), stop=np.array([stop])) == cut
-
-
-def test_tokens_per_round_follow_from_the_acceptance_rate():
-    """Without context their mean is (1 - alpha^(K+1)) / (1 - alpha). Leviathan Eq. 1."""
-    p_draft, p_target = DRAFT([0])[0], TARGET([0])[0]
-    alpha = np.minimum(p_draft, p_target).sum()
-    step = draft_and_verify(context_free(p_draft), context_free(p_target), 3)
-    mean = expectation(lambda rng: step([0], 9, rng).ids, len)
-    assert mean == pytest.approx((1 - alpha**4) / (1 - alpha), abs=1e-12)
 
 
 # ---- numbers at the edge
@@ -258,26 +217,16 @@ GOOD = {
     speculative_sampling: dict(x=[0], draft=DRAFT, target=TARGET, N=3, K=2),
     autoregressive_sampling: dict(x=[0], model=TARGET, N=3),
     verify: dict(guesses=[0], p_draft=[EVEN], p_target=[EVEN, EVEN])}
-OF_BOTH_SAMPLINGS = [
+BAD = [(speculative_sampling, changed, message) for changed, message in [
     (dict(x=[]), "at least one token"), (dict(x=5), "x to be .*, got 5"),
-    (dict(x=[1.5]), "whole numbers, got"), (dict(x="abc"), "whole numbers, got"),
-    (dict(x=[[0, 1]]), "whole numbers"), (dict(rng=5), "Generator, got 5"),
+    (dict(x=[1.5]), "whole numbers, got"), (dict(rng=5), "Generator, got 5"),
     (dict(N=-1), "N >= 0"), (dict(N=2.5), "a whole number N >= 0 of new tokens, got 2.5"),
-    (dict(N=np.nan), "N >= 0 .*, got nan"), (dict(N="5"), "N >= 0 .*, got '5'"),
-    (dict(N=None), "N >= 0 .*, got None"), (dict(N=True), "N >= 0 .*, got True"),
+    (dict(N="5"), "N >= 0 .*, got '5'"), (dict(N=True), "N >= 0 .*, got True"),
     (dict(stop=5), "stop to be a sequence of token ids.*, got 5"),
-    (dict(stop=None), "stop to be .*, got None"), (dict(stop="a"), "stop to be .*, got 'a'"),
-    (dict(stop={"2"}), "stop to be .*, got {'2'}")]
-BAD = [(function, changed, message) for changed, message in OF_BOTH_SAMPLINGS
-       for function in (speculative_sampling, autoregressive_sampling)]
-BAD += [(speculative_sampling, changed, message) for changed, message in [
-    (dict(K=0), "K >= 1"), (dict(K="auto"), "K >= 1 .*'auto'"),
-    (dict(K=True), "K >= 1 of guesses per round, got True"),
+    (dict(stop={"2"}), "stop to be .*, got {'2'}"),
+    (dict(K=0), "K >= 1"), (dict(K=True), "K >= 1 of guesses per round, got True"),
     (dict(K=2.0), "K >= 1 of guesses per round, got 2.0"),
-    (dict(draft=LOGITS, target=LOGITS), "with_sampling .* 6.0"),
-    (dict(draft=toy(3, 0), target=toy(4, 0)), "sizes 3 and 4"),
-    (dict(target=with_batch_axis),
-     r"shape \[n_last, n_vocab\], got a row of shape \(3, 3\)")]]
+    (dict(draft=toy(3, 0), target=toy(4, 0)), "sizes 3 and 4")]]
 BAD += [(autoregressive_sampling, dict(model=model), message) for model, message in [
     (LOGITS, "with_sampling .* sum 6.0"), (with_batch_axis, r"a row of shape \(1, 3\)"),
     (lambda *_: np.ones(3) / 3, r"a row of shape \(\) instead of \[n_vocab\]"),
@@ -290,9 +239,7 @@ BAD += [(verify, changed, message) for changed, message in [
     (dict(p_target=[EVEN, [0.502, 0.5]]), "sum 1.002"),
     (dict(p_draft=[[2.0, 1.0]]), "sum 3.0"),
     (dict(p_draft=[EVEN] * 2), "k rows"),
-    (dict(p_draft=[Tensor()]), "NumPy arrays, got Tensor"),
     (dict(p_target=[EVEN]), "k rows .* k = 1 guesses, got 1 and 1"),
-    (dict(p_target=[EVEN] * 3), "k rows .* k = 1 guesses, got 1 and 3"),
     (dict(guesses=[0, 0], p_draft=[EVEN] * 2, p_target=[EVEN, [1.0], [1.0]]), "sizes 2 and 1"),
     (dict(p_draft=[[0.0, 1.0]]), "the distribution of guess t")]]
 
@@ -315,36 +262,6 @@ def test_a_step_with_more_tokens_than_are_wanted_or_none_is_refused(n_ids):
 
 # ---- one guess, for any two rows
 
-def on_fractions(weights):
-    """Return the distribution with these weights, as Fractions."""
-    return np.array([Fraction(weight, sum(weights)) for weight in weights], dtype=object)
-
-
-rows = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(on_fractions)
-
-
-def one_guess(p_draft, p_target):
-    """Return a function of rng that tests one guess: (accepted: 0 or 1, first token)."""
-    def one_round(rng):
-        guesses, rows = guess([0], 1, rng, context_free(p_draft))
-        ids = verify(guesses, rows, [p_target, p_target], rng)
-        return len(ids) - 1, ids[0]
-
-    return one_round
-
-
-@given(rows, rows)
-@settings(max_examples=40)
-def test_one_guess_has_the_probabilities_of_steps_1_to_4(p_draft, p_target):
-    accepted = np.minimum(p_draft, p_target)
-    replaced = np.maximum(p_target - p_draft, 0)
-    wanted = {(1, token): p for token, p in enumerate(accepted)} | {
-        (0, token): p for token, p in enumerate(replaced)}
-    assert_same_law(law(one_guess(p_draft, p_target)), wanted, tolerance=0)  # steps 1, 3
-    assert replaced.sum() == 1 - accepted.sum()  # step 2
-    assert (accepted + replaced == p_target).all()  # step 4
-
-
 tiny = st.floats(1e-300, 1) | st.sampled_from([0.0, 1.0, 1e-9, 0.5, np.nextafter(0.5, 1)])
 
 
@@ -353,7 +270,8 @@ def test_in_floats_the_distribution_of_one_token_is_the_targets_too(weights):
     rows = np.array(weights).T
     assume(rows.any(axis=1).all())
     p_draft, p_target = rows / rows.sum(axis=1, keepdims=True)
-    got = law(lambda rng: one_guess(p_draft, p_target)(rng)[1])
+    step = draft_and_verify(context_free(p_draft), context_free(p_target), 1)
+    got = law(lambda rng: step([0], 2, rng).ids[0])
     assert_same_law(got, dict(enumerate(p_target)))
 
 

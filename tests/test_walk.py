@@ -38,7 +38,6 @@ def test_few_files_and_functions_are_entered_before_the_first_speculative_step()
     finally:
         sys.setprofile(None)
     n_files = len({file for file, _ in entered})
-    print(f"{n_files} files, {len(entered)} functions")
     assert n_files <= FILES and len(entered) <= FUNCTIONS, sorted(entered)
 
 

@@ -4,22 +4,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from exact.law import expectation, text_law
+from exact.law import text_law
 from speculative import generate, make_step
 from tests.toys import context_free, counted, path_by_path, toy, tree_of
 from theory.speedup import best_K, walltime_improvement
 from variants.registry import Costs
-from variants.shared.best_tree import (
-    auto_tree,
-    best_nodes,
-    best_shape,
-    n_levels,
-    reached_nodes,
-    uniform_shape,
-)
+from variants.shared.best_tree import auto_tree, best_nodes, best_shape, n_levels, reached_nodes
 from variants.shared.branches import Tree
 from variants.shared.dynamic_tree import guess_dynamic
 from variants.tree import guess_shape, verify_tree
@@ -44,29 +35,6 @@ def shapes(n, rank=0):
             for below in shapes(n_below):
                 for others in shapes(n - 1 - n_below, rank + 1):
                     yield [(rank,), *((rank, *path) for path in below), *others]
-
-
-@given(st.lists(st.integers(1, 3), max_size=3))
-def test_uniform_shapes_have_their_size_and_every_parent(widths):
-    shape = uniform_shape(widths)
-    assert len(set(shape)) == len(shape) == np.cumprod(widths).sum()
-    assert n_levels(shape) == len(widths) and all(path[:-1] in [(), *shape] for path in shape)
-
-
-def best_children_step(draft, target, shape):
-    """Return the step of a tree of this shape, with each node's best tokens, for two rows."""
-    guess = partial(guess_shape, draft=path_by_path(context_free(draft)), shape=shape,
-                    siblings="top")
-    return make_step(path_by_path(context_free(target)), n_levels(shape), guess, verify_tree)
-
-
-def test_F_is_the_mean_of_a_rounds_tokens_if_its_assumption_holds():
-    """The rows are the same after every text, so the b-th best has the target's probability."""
-    draft, target = np.array([[0.5, 0.3, 0.2], [0.6, 0.25, 0.15]])
-    shape = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0)]
-    step = best_children_step(draft, target, shape)
-    found = expectation(partial(step, [0], 9), lambda result: len(result.ids))
-    assert found == pytest.approx(mean_tokens(shape, target))
 
 
 @pytest.mark.parametrize("acceptances", FALLING, ids=str)
@@ -107,12 +75,17 @@ EQUAL_COSTS, RISING_COSTS = (Costs(0.1, [1 + row_cost * n for n in range(K_MAX +
 
 
 def chosen_shapes(draft, target, costs):
-    """Return the shapes of a text of 300 tokens, without those of its first half."""
+    """Return the shapes of a text of 300 tokens, without those of its first half.
+
+    The two rows are the same after every text, and siblings are the draft's best tokens.
+    """
     chosen = []
+    draft, target = (path_by_path(context_free(row)) for row in (draft, target))
 
     def step_of(shape):
         chosen.append(shape)
-        return best_children_step(draft, target, shape)
+        guess = partial(guess_shape, draft=draft, shape=shape, siblings="top")
+        return make_step(target, n_levels(shape), guess, verify_tree)
 
     list(generate([0], auto_tree(step_of, costs), 300, np.random.default_rng(0)))
     return chosen[len(chosen) // 2 :]

@@ -13,7 +13,7 @@ from sampling import with_sampling
 from speculative import complete, generate
 from tests.distributions import assert_same_law
 from tests.small import Logits, of_probabilities
-from tests.toys import PAIRS, context_free, counted, one_hot, toy
+from tests.toys import PAIRS, context_free, counted, one_hot
 from variants import Models
 from variants.cascade import DECODER, build, cascade
 
@@ -49,16 +49,6 @@ def pi_of(draft, target, price, sharpen=np.asarray):
 
 
 # ---- the distribution of the whole text
-
-@pytest.mark.parametrize("price", [-2.0, 0.0, 0.25, 0.6, 1.0])
-@pytest.mark.parametrize("exact", [False, True])
-def test_the_text_is_distributed_as_pi(exact, price):
-    """On Fractions to the last bit."""
-    pair = [toy(3, seed, exact=exact) for seed in (21, 22)]
-    price = Fraction(price)
-    assert_same_law(law(partial(complete, [0], cascading(*pair, 2, price), 3)),
-                    text_law([0], pi_of(*pair, price), 3), tolerance=0 if exact else 1e-12)
-
 
 @pytest.mark.parametrize("price", [0.0, 0.3])
 @pytest.mark.parametrize("sampling", [

@@ -3,7 +3,6 @@
 tests/test_laws.py has its distribution, and that no row of the target depends on the copy.
 """
 
-from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -12,13 +11,10 @@ import cache
 from gpt2 import GPT2
 from lib.backend.int8 import Int8, int8, rounded_rows
 from lib.checkpoints.weights import flatten
-from speculative import complete
 from tests.commands import json_of_run, run_main
 from tests.small import lively_params
 from variants import Models, build, quantized
 from variants.quantized import int8_copy, is_int8_copy
-from wrappers.batch import Shared, generate_batch
-from wrappers.batch_gpt2 import BatchGPT2
 
 HPARAMS = dict(n_vocab=3, n_ctx=16, n_embd=16, n_head=2, n_layer=2)
 X = [0, 2, 1]
@@ -101,19 +97,6 @@ def test_a_copy_given_as_the_draft_is_used_and_a_different_draft_is_not():
     step = build("quantized", models._replace(draft=other))
     assert np.array_equal(step(X, 3, np.random.default_rng(0)).p_draft, result.p_draft)
     assert not other.ids
-
-
-def test_in_a_batch_the_copy_reads_all_texts_in_one_pass():
-    model = target()
-    jobs = lambda: [([i, 1], 6, np.random.default_rng(i)) for i in range(3)]
-    models = Models(int8_copy(model), model, SAMPLING)
-    alone = [complete(x, build("quantized", models), N, rng)[len(x) :] for x, N, rng in jobs()]
-    shared = [Shared(BatchGPT2(each.params, 2), turn)
-              for turn, each in enumerate((models.draft, model))]
-    new_step = partial(build, "quantized", Models(*shared, SAMPLING))
-    texts = [[token for result in rounds for token in result.ids]
-             for rounds in generate_batch(jobs(), new_step)]
-    assert texts == alone and len(shared[0].model.texts) == 0
 
 
 # ---- main.py

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from cache import unembed
-from gpt2 import GPT2, layer_norm
+from cache import cached, causal_mask, unembed
+from gpt2 import GPT2, layer_norm, transformer_block
 from sampling import softmax
-from speculative import generate
-from tests.small import block_alone, lively_params
+from tests.small import lively_params
 from variants import Models
 from variants.skip import DECODER, blocks_kept, with_blocks
 
@@ -19,17 +18,14 @@ def target():
     return GPT2(PARAMS, 2)
 
 
-def build(sampling, K=2, skip="middle", exit=None, model=None):
-    return DECODER.build(Models(None, model or target(), sampling), K=K, skip=skip, exit=exit)
-
-
 # ---- the draft
 
 def through(ids, kept):
     """Return the logits after ids of these blocks one after another, without a cache."""
     x = PARAMS["wte"][ids] + PARAMS["wpe"][: len(ids)]
     for i in kept:
-        x = block_alone(x, PARAMS["blocks"][i], 2)
+        attend = cached(np.zeros((2, 2, len(ids), 2)), 0, causal_mask(len(ids), x))
+        x = transformer_block(x, **PARAMS["blocks"][i], n_head=2, attend=attend)
     return unembed(layer_norm(x, **PARAMS["ln_f"]), PARAMS)
 
 
@@ -42,7 +38,8 @@ def test_the_draft_is_the_target_without_the_blocks(flags, kept):
     x = [0, 2, 1, 1]
     rows = through(x, kept)
     assert np.allclose(with_blocks(target(), kept)(x, 4), rows)
-    result = build(dict(temperature=1.0), **flags)(x, 2, np.random.default_rng(0))
+    step = DECODER.build(Models(None, target(), dict(temperature=1.0)), K=2, **flags)
+    result = step(x, 2, np.random.default_rng(0))
     assert np.allclose(result.p_draft[0], softmax(rows[-1]))
 
 
@@ -51,12 +48,6 @@ def test_draft_and_target_share_the_weights_and_no_cache():
     draft = with_blocks(model, [0, 2])
     assert draft.params["blocks"][1] is model.params["blocks"][2]
     assert not np.shares_memory(draft.cache, model.cache)
-
-
-def test_with_all_blocks_no_guess_is_rejected():
-    rounds = generate([0], build(dict(temperature=0.4, top_k=2), K=3, exit=4), 8,
-                      np.random.default_rng(0))
-    assert [len(result.ids) for result in rounds] == [4, 4]
 
 
 def test_the_middle_leaves_the_first_and_the_last_quarter():

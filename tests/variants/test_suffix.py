@@ -1,30 +1,25 @@
 """Suffix decoding: counts and guesses compared with a search by hand, the file of --memory."""
 
 import time
-from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import main
 from lib import memory
 from lib.memory import add_to_memory, read_memory
+from run.flags import parse_args
 from speculative import generate
-from tests.commands import json_of_run, refusal
+from tests.commands import json_of_run
 from tests.distributions import Scripted
 from tests.small import of_probabilities
 from tests.toys import count_up, counted, mapped, toy
-from utils import MODELS_DIR
 from variants.suffix import DECODER, Counts, best_guess
 
 one_text = st.lists(st.integers(0, 2), min_size=1, max_size=14)
-texts = st.lists(one_text, max_size=3)
-depths = st.integers(1, 5)
 
 
 def suffix(draft=None, target=None, n_vocab=3, **flags):
@@ -38,25 +33,7 @@ def guesses_of(step, x):
     return step(x, 10, np.random.default_rng(0)).guesses
 
 
-# ---- counts, by hand
-
-@given(texts, depths, st.data())
-def test_what_followed_every_run_is_counted_within_its_own_text(texts, depth, data):
-    counts = Counts(depth)
-    followers = defaultdict(list)  # run: the tokens that followed it, in their order
-    for text in texts:
-        cut = data.draw(st.integers(0, len(text)))  # a text may come in pieces
-        counts.add(text[:cut], 0)
-        counts.add(text, cut)
-        for end in range(1, len(text)):
-            for m in range(1, min(depth - 1, end) + 1):
-                followers[tuple(text[end - m : end])].append(text[end])
-    assert counts.after == {run: Counter(after) for run, after in followers.items()}
-    assert Counts(depth, texts).after == counts.after
-    for run, after in followers.items():
-        latest_first = [*dict.fromkeys(reversed(after))]
-        assert [*reversed(counts.after[run])] == latest_first
-
+# ---- guesses, by hand
 
 def followed_by_hand(text, run, n, min_prob):
     """Return `most_frequent_path` without a table: search the text again for every guess."""
@@ -83,6 +60,7 @@ def followed_by_hand(text, run, n, min_prob):
 @example([0, 0, 0, 0, 1, 0, 0], 2.0, 0.0, 3)  # two scores that differ by a rounding
 @example([0, 1, 0, 2, 0], 2.0, 0.7, 5)  # 1 and 2 follow 0 equally often, below the least of 0.7
 @example([1, 0, 0, 0, 1, 2, 0, 0, 0, 2, 1, 0, 0, 0], 2.0, 0.0, 1)  # only the longest run is clear
+@example([0, 1, 3, 0, 2, 4, 0, 2, 5, 0, 1, 6, 0], 2.0, 0.0, 1)  # 1 follows 0 first and last
 def test_the_guess_is_the_best_that_counting_by_hand_finds(x, factor, min_prob, k):
     depth = 5
     candidates = []  # the guesses after the last m tokens, the longest run first
@@ -148,26 +126,21 @@ def test_no_token_is_counted_twice_as_a_text_grows():
 
 
 def test_remembered_texts_serve_every_text_and_its_own_counts_come_first(tmp_path):
-    add_to_memory(tmp_path / "texts", [1, 1, 2], 3)
+    for text in ([1, 1, 2], [0]):
+        add_to_memory(tmp_path / "texts", text, 3)
     step = suffix(sure=0.0, memory=str(tmp_path / "texts"))
     for x in ([0, 1, 1], [2, 1, 1]):
         assert guesses_of(step, x)[:1] == [2]
     assert guesses_of(step, [1, 1, 0, 1, 1])[:1] == [0]
+    assert guesses_of(step, [0, 2]) == []  # a text has ended with 2
 
 
 # ---- the file of --memory
 
-def test_what_is_remembered_is_read_back_in_order(tmp_path):
-    path = tmp_path / "texts"
-    assert read_memory(path, 5) == []
-    for text in ([0, 1], np.array([4, 4]), [2]):
-        add_to_memory(path, text, 5)
-    assert read_memory(path, 5) == [[0, 1], [4, 4], [2]] and list(tmp_path.iterdir()) == [path]
-
-
-def test_the_oldest_texts_are_dropped(tmp_path, monkeypatch):
+def test_remembered_texts_are_read_back_in_order_and_the_oldest_are_dropped(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "NEWEST", 5)
-    for text in ([0, 0], [1, 1], [2, 2, 2]):
+    assert read_memory(tmp_path / "texts", 5) == []
+    for text in ([0, 0], np.array([1, 1]), [2, 2, 2]):
         add_to_memory(tmp_path / "texts", text, 5)
     assert read_memory(tmp_path / "texts", 5) == [[1, 1], [2, 2, 2]]
     add_to_memory(tmp_path / "texts", [3] * 9, 5)  # one text may be longer
@@ -220,43 +193,20 @@ def test_a_broken_or_different_file_is_named_and_left_as_it_is(line, tmp_path):
     assert path.read_bytes() == before
 
 
-def test_without_a_draft_of_its_own_a_target_has_none(tmp_path):
+def test_without_a_draft_of_its_own_a_target_has_none():
     """The default draft is the bundled target's."""
-    (tmp_path / "mine").symlink_to(MODELS_DIR / "tales-large")
-    flags = ("--decoder", "suffix", "--n_tokens_to_generate", 8, "--models_dir", tmp_path)
-    mine = ("--target", "mine")
-    got = json_of_run(*flags, *mine)  # tales-small is not in this folder
-    assert got["settings"]["sure"] == 0 and "draft_model_size" not in got["settings"]
-    (tmp_path / "tales-small").symlink_to(MODELS_DIR / "tales-small")
-    for words in (["--draft", "tales-small"], ["--sure", 3]):
-        got = json_of_run(*flags, *mine, *words)
-        assert got["settings"]["draft_model_size"] == "tales-small"
-        assert got["settings"]["sure"] == 3
-    assert "--K does not apply with --sure 0" in refusal(main.main, *flags, *mine, "--K", 4)
-    assert json_of_run("--decoder", "suffix", "--n_tokens_to_generate", 1)["settings"]["sure"] == 3
-
-
-FLAGS = ("--decoder", "suffix", "--n_tokens_to_generate", 18, "--memory")
-
-
-@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
-def test_a_file_without_an_end_is_refused():
-    with pytest.raises(ValueError, match="--memory /dev/zero is not a file of texts"):
-        read_memory("/dev/zero", 5)
+    mine = "--decoder suffix --target mine"
+    for flags, sure in ((mine, 0), (f"{mine} --draft tales-small", 3), (f"{mine} --sure 3", 3),
+                        ("--decoder suffix", 3)):
+        args = parse_args(flags.split())
+        assert args.settings["sure"] == sure and ("draft" in args.needs) == (sure > 0)
 
 
 def test_main_adds_the_finished_text_and_the_next_run_copies_it(tmp_path):
     path = tmp_path / "texts"
-    one, two = (json_of_run(*FLAGS, path) for _ in range(2))
+    flags = "--decoder", "suffix", "--n_tokens_to_generate", 18, "--memory", path
+    one, two = (json_of_run(*flags) for _ in range(2))
     first, second = read_memory(path, 4096)
     assert first == second and first[-18:] == two["suffix"]["ids"] and len(first) > 18
     assert two["target_passes"] <= 3 < one["target_passes"]
     assert one["identical"] and two["identical"]
-
-
-def test_main_names_a_broken_file_before_it_runs(tmp_path, monkeypatch):
-    path = tmp_path / "texts"
-    path.write_text("not a text", "utf-8")
-    monkeypatch.setattr(main, "compare", None)
-    assert "is not a file of texts" in refusal(main.main, *FLAGS, path)
-    assert path.read_text("utf-8") == "not a text"

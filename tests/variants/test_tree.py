@@ -1,7 +1,4 @@
-"""Token trees: attention equals each path alone, siblings have their rows, paths are reused.
-
-Then the tests of the decoders kseq and traversal.
-"""
+"""Token trees: attention equals each path alone, siblings have their rows; kseq and traversal."""
 
 from functools import partial
 
@@ -91,19 +88,7 @@ def test_a_path_drawn_twice_is_one_node_and_two_proposals():
     assert tree.add_path([1, 0]) == 2 and len(tree.proposals) == 3  # a node, but no guess
 
 
-def test_the_accepted_guesses_of_a_tree_are_those_of_its_path():
-    tree = tree_of([5, 7, 9], [-1, -1, 1])  # 7 9 is accepted, but the nodes begin with 5
-    step = make_step(lambda ids, n_last: None, 9, lambda x, k, rng: (tree, tree.rows()),
-                     lambda *_: [7, 9, 1])
-    assert step([0], 9, np.random.default_rng(0)).n_accepted == 2
-
-
 # ---- tree attention
-
-def tree_rows(model, x, tree):
-    """Return the rows after x and after every node."""
-    return model(x + tree, 1 + len(tree))
-
 
 def rows_alone(texts):
     """Return the row after each text, from a model that has read nothing else."""
@@ -116,7 +101,7 @@ def test_the_accepted_path_is_not_computed_again(n_accepted):
     x = [1, 2, 3, *[5, 6, 7, 8][:n_accepted], 11]
     for text, n_new in ((x, 1), (x + tree_of([4], [-1]), 2)):  # 11, and the node below it
         model = TreeGPT2(PARAMS, 3)
-        tree_rows(model, [1, 2, 3], tree)
+        model([1, 2, 3] + tree, 1 + len(tree))
         with tokens_read() as numbers:
             rows = model(text, n_new)
         assert numbers == [n_new]
@@ -127,7 +112,7 @@ def test_the_accepted_path_is_not_computed_again(n_accepted):
 @example([*range(12)], tree_of([1, 2, 3, 4, 5, 6], [-1] * 6))  # more nodes than positions left
 def test_every_node_has_the_logits_of_its_path_alone(x, tree):
     x = [7, *x]
-    rows = tree_rows(TreeGPT2(PARAMS, 3), x, tree)
+    rows = TreeGPT2(PARAMS, 3)(np.array(x) + tree, 1 + len(tree))
     assert_close(rows, rows_alone((x + tree).texts()))
 
 
@@ -138,12 +123,6 @@ def test_every_node_has_the_logits_of_its_path_alone(x, tree):
 def test_a_chain_or_a_number_of_rows_that_does_not_fit_is_named(x, tokens, n_last, message):
     with pytest.raises(ValueError, match=message):
         TreeGPT2(PARAMS, 3)(x + tree_of(tokens, range(-1, len(tokens) - 1)), n_last)
-
-
-def test_an_array_of_ids_continues_along_a_tree():
-    tree = tree_of([5, 6], [-1, 0])
-    rows = TreeGPT2(PARAMS, 3)(np.array([1, 2]) + tree, 3)
-    assert_close(rows, rows_alone([[1, 2], [1, 2, 5], [1, 2, 5, 6]]))
 
 
 def test_a_sibling_is_drawn_from_the_rest_of_a_sharp_row_even_if_it_is_subnormal():
