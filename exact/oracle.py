@@ -98,7 +98,7 @@ from typing import NamedTuple
 import numpy as np
 
 ORIGIN = "exact/oracle.py of speculative-decoding-numpy 1.0"
-# {dtype: (bits of a uniform, largest distance from the target that is rounding)}
+# {dtype: (bits of a uniform, largest distance from the target that is rounding for few tokens)}
 DTYPES = {"float32": (24, 1e-6), "float64": (52, 1e-12)}
 CHUNK = 1 << 16  # rows per call of the verifier
 MOST_PATHS = 1000  # paths of guesses per toy
@@ -110,7 +110,7 @@ MOST_TRIES = 10  # times that random points are tried in all boxes
 
 SAMPLES = 1 << 5  # points that are tried in a box when it is cut out
 POINTS = CHUNK  # points that must agree with all boxes of an exact verifier
-MOST_POINTS = 1 << 18  # points that may be tried to confirm that a verifier is not exact
+MOST_POINTS = 1 << 19  # points that may be tried to confirm that a verifier is not exact
 FALSE_ALARM = 1e-9  # the largest probability that they confirm it although it is exact
 ROUNDS = 2_000_000  # sampled rounds
 ROUNDS_IF_SLOW = 200_000  # sampled rounds of a program, or for more than LARGE tokens
@@ -254,6 +254,13 @@ class Report(NamedTuple):
 
 # ---- what a verifier is called with
 
+def rounding_of(dtype, V):
+    """Return the largest distance from the target that is rounding."""
+    bits, of_few_tokens = DTYPES[dtype]
+    # each of a draw's V thresholds is rounded to a uniform, and is a rounded sum
+    return max(of_few_tokens, V / 2**bits)
+
+
 def whole_number(name, value, least):
     """Return the value as an integer; raise ValueError unless it is one, and large enough."""
     # Python's integers and NumPy's are Integral
@@ -341,8 +348,7 @@ class Cases:
             raise ValueError(f"need V ** K <= {MOST_PATHS:,}, because every path of guesses is "
                              f"tried, got {self.V} ** {self.K}")
         self.dtype = dtype
-        _, rounding = DTYPES[dtype]
-        self.tolerance = rounding if tolerance is None else tolerance
+        self.tolerance = rounding_of(dtype, self.V) if tolerance is None else tolerance
         self.within = "" if tolerance is None else f" to within {tolerance:g}"
         self.asarray = asarray
         self.padding = padding
@@ -507,7 +513,6 @@ class Search:
     answer           (case [n], points [n, n_axes]) -> tokens [n, ..]
     n_samples        points that are tried in each box
     per_case         boxes of a case in the mean, at most
-    has_intervals    whether a box had a different answer inside than at both corners
     """
 
     def __init__(self, answer, rng, n_samples, per_case=PER_CASE):
@@ -515,7 +520,6 @@ class Search:
         self.per_case = per_case
         self.rng = rng
         self.n_samples = n_samples
-        self.has_intervals = False
 
     def cubes(self, n_cases, n_axes, top):
         """Return one box for each case, with all its uniforms."""
@@ -550,7 +554,6 @@ class Search:
         """Return each box cut in two, where the answer changes before the goal."""
         if len(goals.rows) == 0:
             return boxes
-        self.has_intervals |= (goals.points != boxes.high).any()
         axis, coordinate = change_on_the_way(self.answer, boxes, goals)
         each = np.arange(len(axis))
         # the lower half ends just before the change, and the upper half begins at the change
@@ -828,8 +831,8 @@ def report_on(cases, differ, method, written, seen=None):
             if np.allclose(figures, ours, rtol=0, atol=TOLERANCE):
                 rule = name
                 lines.append(f"the same figures as: {rule} (as far as the toys show)")
-    _, rounding_of_float32 = DTYPES["float32"]
-    if is_enumerated and cases.dtype == "float64" and distance < rounding_of_float32:
+    is_rounding = distance < rounding_of("float32", cases.V)
+    if is_enumerated and cases.dtype == "float64" and is_rounding:
         lines.append('within float32 rounding: for a verifier in float32 say dtype="float32", '
                      "or --dtype float32")
     text = "\n".join([f"NOT exact: {summary}", *lines, f"({ORIGIN})"])
@@ -852,7 +855,7 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     asarray     converts NumPy's arrays to the verifier's arguments
     padding     whether some rows have fewer guesses
     rows        your toy instead of TOYS: (draft, target), [V + 1, V] each; a row sums to 1
-    tolerance   the largest total variation of a right verifier; None: the rounding in DTYPES
+    tolerance   the largest total variation of a right verifier; None: rounding_of(dtype, V)
     """
     arguments = K, V, dtype, asarray, padding, rows, tolerance
     report = report_of_boxes(verify, Cases(*arguments))
@@ -875,10 +878,11 @@ def trusted_boxes(answer, cases, rng):
 
     None instead of boxes if there are too many, or if points contradict them again and again.
 
-    Suppose that the boxes of a right verifier have a distance d from the target on a toy. Then
-    its answers differ from the boxes on at least a part d of the toy's points. So n random
-    points all agree with the boxes with a probability of at most (1 - d)^n <= exp(-n d). For
-    n_needed points this is FALSE_ALARM / MOST_TRIES, because there are MOST_TRIES tries.
+    Suppose that the boxes of a right verifier have a distance from the target on a toy that
+    exceeds the tolerance by d. Then its answers differ from the boxes on at least a part d of
+    the toy's points. So n random points all agree with the boxes with a probability of at most
+    (1 - d)^n <= exp(-n d). For n_needed points this is FALSE_ALARM / MOST_TRIES, because there
+    are MOST_TRIES tries.
     """
     bits, _ = DTYPES[cases.dtype]
     per_case = PER_CASE * cases.V // 3  # a draw from V tokens has V - 1 thresholds
@@ -894,9 +898,9 @@ def trusted_boxes(answer, cases, rng):
             after = search.tried(boxes, rounds.weight, POINTS)
             is_certain = True
         else:
-            n_needed = int(np.log(MOST_TRIES / FALSE_ALARM) / distances[toy]) + 1
-            # answers without intervals cannot hide one
-            is_certain = n_needed <= MOST_POINTS or not search.has_intervals
+            excess = distances[toy] - cases.tolerance
+            n_needed = int(np.log(MOST_TRIES / FALSE_ALARM) / excess) + 1
+            is_certain = n_needed <= MOST_POINTS
             weight = rounds.weight * (cases.toy[boxes.case] == toy)
             after = search.tried(boxes, weight, min(n_needed, MOST_POINTS))
         if after is boxes:
