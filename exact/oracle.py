@@ -739,24 +739,24 @@ def likeliest_round(cases, written, toy, start):
     return np.argmax(written.weight * wrote_it)  # all other rounds count 0
 
 
-def first_fault(cases, came, should, m, toy, written):
+def first_fault(cases, came, is_wrong, excess, toy, written):
     """Return (position, tokens before, token) of a token that comes too often, and lines on it.
 
-    A start is the first m tokens of a text. The token is the last token of the start whose
-    probability exceeds the target's by the most.
+    A start is the first tokens of a text. The token is the last token of the wrong start whose
+    probability exceeds the target's by the most, if one exceeds it.
     """
-    came = starts_of(came, m)[toy]
-    should = starts_of(should, m)[toy]
     # one axis per token of a start, so an index is a start
-    index = np.unravel_index(np.argmax(came - should), came.shape)
+    index = np.unravel_index(np.where(is_wrong, excess, -1).argmax(), came.shape)
     start = [int(token) for token in index]
-    position = m - 1
-    before = start[:-1]
-    token = start[-1]
-    lines = [f"position {position}, after {before}: token {token} comes too often"]
+    *before, token = start
+    position = len(before)
+    often = "often" if excess[index] > 0 else "rarely"
+    lines = [f"position {position}, after {before}: token {token} comes too {often}"]
 
-    # came[before] has an entry for each next token: the probability of `before` and this token
-    rows = {"came": came[tuple(before)], "should": should[tuple(before)]}
+    # came[before] has an entry for each next token: the probability of `before` and this token.
+    # row 1 + i of a target follows token i
+    rows = {"came": came[tuple(before)],
+            "should": cases.target[toy, 1 + before[-1] if before else 0]}
     i = likeliest_round(cases, written, toy, start)
     if i is not None:
         case = written.case[i]
@@ -776,19 +776,24 @@ def first_fault(cases, came, should, m, toy, written):
     return (position, before, token), lines
 
 
-def first_different_length(cases, came, should, differ):
-    """Return the least m for which starts of m tokens differ, and on which toys; or None."""
+def first_different_starts(cases, came, should, differ):
+    """Return how the shortest starts that differ came, which differ, and their excess; or None.
+
+    [n_toys, V, .., V] each
+    """
     for m in range(1, cases.K + 2):
-        is_wrong = differ(starts_of(came, m), starts_of(should, m))
+        starts = starts_of(came, m)
+        wanted = starts_of(should, m)
+        is_wrong = differ(starts, wanted)
         if is_wrong.any():
-            return m, is_wrong
+            return starts, is_wrong, starts - wanted
     return None
 
 
 def report_on(cases, differ, method, written, seen=None):
     """Return the Report on the rounds.
 
-    differ    (came, should) -> for each toy, whether its two distributions differ
+    differ    (came, should) -> for each start, whether it has a wrong probability
     method    in words, how the rounds were chosen
     seen      in words, which faults sampled rounds show; None if the rounds are enumerated
     """
@@ -806,8 +811,8 @@ def report_on(cases, differ, method, written, seen=None):
                f"{mean_tokens:.4g} tokens per round (K = {cases.K}, V = {cases.V}, "
                f"{padding}{method})")
 
-    difference = first_different_length(cases, came, should, differ)
-    if difference is None:
+    different = first_different_starts(cases, came, should, differ)
+    if different is None:
         # a sample without a fault does not prove that there is none
         exact = True if is_enumerated else None
         text = f"{'exact' if exact else 'no fault seen'}{cases.within}: {summary}"
@@ -817,11 +822,12 @@ def report_on(cases, differ, method, written, seen=None):
             text += f"\n{ROUNDS_ALONE}"
         return Report(exact, distance, text, None, None, mean_tokens)
 
-    m, is_wrong = difference
-    # starts of m tokens may agree on the toy with the largest distance
-    if not is_wrong[toy]:
-        toy = int(is_wrong.argmax())  # the first toy on which they differ
-    first_wrong_token, lines = first_fault(cases, came, should, m, toy, written)
+    starts, is_wrong, excess = different
+    # they may agree on the toy with the largest distance
+    if not is_wrong[toy].any():
+        toy = int(np.argwhere(is_wrong)[0, 0])  # the first toy on which they differ
+    first_wrong_token, lines = first_fault(
+        cases, starts[toy], is_wrong[toy], excess[toy], toy, written)
     rule = None
     # a sample's figures are not exact enough to name a rule
     if is_enumerated and cases.has_known_figures:
@@ -839,10 +845,12 @@ def report_on(cases, differ, method, written, seen=None):
     return Report(False, distance, text, first_wrong_token, rule, mean_tokens)
 
 
-def not_checked(refused, cases):
+def not_checked(refused, cases, verify):
     """Return the Report on what cannot be judged."""
-    # for a reader who counts lines from 1
-    place = "" if refused.row is None else f"line {cases.n_answered + refused.row + 1}; "
+    place = ""
+    if isinstance(verify, Program) and refused.row is not None:
+        # for a reader who counts lines from 1
+        place = f"line {cases.n_answered + refused.row + 1} of the input; "
     text = f"not checked: {refused} ({place}{ORIGIN})"
     return Report(None, np.nan, text, is_checked=False)
 
@@ -926,7 +934,7 @@ def report_of_boxes(verify, cases):
         call_again(answer, case, points, answer(case, points), rng)
         boxes, is_certain = trusted_boxes(answer, cases, rng)
     except Refused as error:
-        return not_checked(error, cases)
+        return not_checked(error, cases, verify)
     if boxes is None:
         return None
     method = f"{len(boxes.case):,} boxes"
@@ -934,7 +942,8 @@ def report_of_boxes(verify, cases):
         method = "the same for all uniforms"
 
     def differ(came, should):
-        return distances_of(came, should) > cases.tolerance
+        is_wrong = distances_of(came, should) > cases.tolerance  # [n_toys]
+        return np.broadcast_to(is_wrong, came.T.shape).T  # of a wrong toy, all starts
 
     report = report_on(cases, differ, method, rounds_in(boxes, cases))
     if report.exact is False and not is_certain:
@@ -993,8 +1002,7 @@ def check_by_sampling(verify, n=None, K=3, V=3, dtype="float64", asarray=np.asar
 
     def differ(f, p):
         nearest = np.clip(f, p - cases.tolerance, p + cases.tolerance)
-        is_different = kl(f, nearest) > limit  # [n_toys, V, .., V]
-        return is_different.reshape(cases.n_toys, -1).any(axis=1)
+        return kl(f, nearest) > limit  # [n_toys, V, .., V]
 
     case = draw_cases(cases, n_each, rng)
     bits, _ = DTYPES[dtype]
@@ -1004,7 +1012,7 @@ def check_by_sampling(verify, n=None, K=3, V=3, dtype="float64", asarray=np.asar
     try:
         tokens = cases.call(called, case, uniforms)
     except Refused as error:
-        return not_checked(error, cases)
+        return not_checked(error, cases, verify)
     method = f"{len(case):,} sampled rounds"
     if pass_uniforms:
         method += ", because few boxes of uniforms do not describe the answers"
@@ -1133,6 +1141,8 @@ class Program:
 
     def tokens_for(self, lines, K):
         """Return the program's K + 1 tokens for each of these lines."""
+        if not self.end.alive:
+            raise Refused("need a running program, got one that has ended: make a new Program")
         # all earlier lines were answered, so the program must not have printed anything since
         if not self.answers.empty():
             early = self.next_answer(lines[0], 0)
@@ -1204,12 +1214,17 @@ def verifier_of_file(path, sampling):
     try:
         names = runpy.run_path(path)
     except SyntaxError as error:
-        raise ValueError(f"need a Python file, got {path}: line {error.lineno}: "
+        # the file's, or that of a module which the file imports
+        raise ValueError(f"need a Python file, got {error.filename}: line {error.lineno}: "
                          f"{error.msg}") from None
     verify = names.get("verify")
     if not callable(verify):
         raise ValueError(f"need a function verify in {path}")
-    parameters = [*inspect.signature(verify).parameters]  # their names
+    asarray = {"asarray": names["asarray"]} if "asarray" in names else {}
+    try:
+        parameters = [*inspect.signature(verify).parameters]  # their names
+    except (TypeError, ValueError):  # a function that is not written in Python
+        return verify, asarray
     needed = ["guesses", "p_draft", "p_target", *([] if sampling else ["uniforms"])]
     is_callable = can_be_called(verify, needed)
     # without an rng of its own, which it makes for --sampling only
@@ -1223,7 +1238,7 @@ def verifier_of_file(path, sampling):
                       "check_by_sampling)")
         raise ValueError(f"need verify({', '.join(needed)}), got "
                          f"verify({', '.join(parameters)}){advice}")
-    return verify, {"asarray": names["asarray"]} if "asarray" in names else {}
+    return verify, asarray
 
 
 def can_be_called(function, arguments):
@@ -1284,10 +1299,11 @@ def split_words(argv):
 
     argparse cannot do it, because it would read a "--" among the program's words.
     """
-    if "--command" not in argv:
-        return argv, None
-    place = argv.index("--command")
-    return argv[:place], argv[place + 1:]
+    for place, word in enumerate(argv):
+        flag, _, program = word.partition("=")
+        if flag == "--command":  # or --command=PROGRAM
+            return argv[:place], [program] * bool(program) + argv[place + 1:]
+    return argv, None
 
 
 def main(argv=None):
