@@ -36,7 +36,7 @@ def called_exact(lines, *options):
 
 
 def test_the_page_counts_the_mutants():
-    assert f"[{len(MUTANTS)} faults]" in file_text("docs/oracle.md")
+    assert f"[{len(MUTANTS)} faults]" in " ".join(file_text("docs/oracle.md").split())
 
 
 def test_the_right_verifier_is_exact():
