@@ -4,7 +4,8 @@
     python -m benchmarks power --show benchmarks/results/power.json
 
 A protocol is an engine's public test, restated for verifiers that are functions over arrays. It
-draws and asserts what the test draws and asserts, with the test's sizes and bounds:
+asserts what the test asserts, with the test's sizes and bounds, and draws what the test draws,
+except for the differences that it states:
 `protocol(verify, rng)` returns whether the verifier passes. A figure is the share of runs that
 pass; each run has its own random numbers. The oracle's verdict is not simulated.
 """

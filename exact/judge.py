@@ -111,8 +111,8 @@ ABOUT = {  # {toy: what is printed before the first answer}
     "D": "Toy D: rows depend on the whole text. Row 0 follows no token. If row n follows a\n"
          "text, row (3 n + token + 1) mod 7 follows the text and one more token.\n\n"
          + toys.toys_table({"D": toys.D_TENTHS}, "of rows 0; 1; ..; 6"),
-    "extreme 1": "The extreme toys are TOYS of exact/oracle.py, with one-hot rows, zeros and\n"
-                 "probabilities near 0 and 1.",
+    "extreme": "The extreme toys are TOYS of exact/oracle.py, with one-hot rows, zeros and\n"
+               "probabilities near 0 and 1.",
 }
 # what the rules of the register are told apart by
 CASES_OF_RULES = [("A", 1), ("B", 1), ("C", 1), ("A", 2), ("C", 2)]
@@ -325,8 +325,8 @@ def judged_decoder(entry: Decoder) -> Judged:
                                 "how the decoder makes its guesses was not.")
 
 
-def judged_file(path: Path) -> Judged:
-    """Run the file; return the rule that it defines."""
+def judged_file(path: Path, temperature: float = 1) -> Judged:
+    """Run the file; return the rule that it defines, at temperature 1 or 0."""
     names = rule_file.names_in_file(path)
     rule = rule_file.rule_of(names)
     if not {*rule.stop} <= {*range(toys.N_VOCAB)}:
@@ -351,9 +351,13 @@ def judged_file(path: Path) -> Judged:
             make_guesses = rule_file.checked_guess(rule.guess)
         test = rule_file.checked_verify(rule.verify or speculative.verify)
         judged = judged_verify(test, make_guesses)
+    on_a = judged._replace(toys={"A": MARKOV["A"]})
+    if temperature == 0:
+        judged = judged.at_temperature_0()
+        on_a = on_a.at_temperature_0()
     # random numbers that are not rng's are allowed in imports and in a first call, which may
     # compile something. Without forks this rng takes the first branch of every decision
-    judged.step_of(*MARKOV["A"], 1)([*X], 2, Forking([]))
+    on_a.step_of(*on_a.toys["A"], 1)([*X], 2, Forking([]))
     functions = [rule.step, rule.guess, rule.verify]
     if rule.decoder:
         functions += [rule.decoder.build, rule.decoder.guess, rule.decoder.test]
@@ -460,7 +464,8 @@ def print_toys(judged: Judged) -> None:
     """Print the toys on which a rule is judged."""
     pairs = {name: rows for name, rows in toys.TENTHS.items() if name in judged.toys}
     print(toys.toys_table(pairs))
-    for name in judged.toys:
+    # "extreme 4" is one of the extreme toys, which are explained once
+    for name in dict.fromkeys(name.split()[0] for name in judged.toys):
         if name in ABOUT:
             print(f"\n{ABOUT[name]}")
     print(flush=True)
@@ -540,15 +545,13 @@ def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float 
                     with_rows: bool = False, K: int | None = None, N: int = 0,
                     end_by: float = math.inf) -> int:
     """Judge a file and print; return the exit status, 0 if all distributions are right."""
-    judged = judged_file(path)._replace(tolerance=tolerance, N=N)
+    judged = judged_file(path, temperature)._replace(tolerance=tolerance, N=N)
     verify = judged.verify
     if with_rows and judged.decoder:
         verify = rule_file.checked_verify(test_of_decoder(judged.decoder))
     if with_rows and not verify:
         raise AssertionError("--rows needs a function verify alone, because the recorded rows "
                              "come with guesses that were drawn from the draft")
-    if temperature == 0:
-        judged = judged.at_temperature_0()
     if K and not judged.has_K:
         raise AssertionError("leave out --K, because the DECODER's build has no K")
     if K:

@@ -95,9 +95,10 @@ class Uniform:
         return is_below[()]  # [()] makes a single bool of an array without axes
 
     def __gt__(self, bounds):
-        # a single point has probability 0: `>` and `>=` are both the opposite of `<`, whose
-        # result is NumPy's bool or an array of bools
-        return ~(self < bounds)
+        """Return `u > bounds`, or `u >= bounds`, since a single point has probability 0."""
+        self.__lt__(bounds)  # cuts the interval
+        # not the opposite of `<`, because both are False for a NaN
+        return (at_least_float64(bounds) <= self.interval[0])[()]
 
     __ge__ = __gt__
     __le__ = __lt__

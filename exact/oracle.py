@@ -98,7 +98,7 @@ from typing import NamedTuple
 import numpy as np
 
 ORIGIN = "exact/oracle.py of speculative-decoding-numpy 1.0"
-# {dtype: (bits of a uniform, largest distance from the target that is rounding)}
+# {dtype: (bits of a uniform, largest distance from the target that is rounding for few tokens)}
 DTYPES = {"float32": (24, 1e-6), "float64": (52, 1e-12)}
 CHUNK = 1 << 16  # rows per call of the verifier
 MOST_PATHS = 1000  # paths of guesses per toy
@@ -110,7 +110,7 @@ MOST_TRIES = 10  # times that random points are tried in all boxes
 
 SAMPLES = 1 << 5  # points that are tried in a box when it is cut out
 POINTS = CHUNK  # points that must agree with all boxes of an exact verifier
-MOST_POINTS = 1 << 18  # points that may be tried to confirm that a verifier is not exact
+MOST_POINTS = 1 << 19  # points that may be tried to confirm that a verifier is not exact
 FALSE_ALARM = 1e-9  # the largest probability that they confirm it although it is exact
 ROUNDS = 2_000_000  # sampled rounds
 ROUNDS_IF_SLOW = 200_000  # sampled rounds of a program, or for more than LARGE tokens
@@ -254,6 +254,13 @@ class Report(NamedTuple):
 
 # ---- what a verifier is called with
 
+def rounding_of(dtype, V):
+    """Return the largest distance from the target that is rounding."""
+    bits, of_few_tokens = DTYPES[dtype]
+    # each of a draw's V thresholds is rounded to a uniform, and is a rounded sum
+    return max(of_few_tokens, V / 2**bits)
+
+
 def whole_number(name, value, least):
     """Return the value as an integer; raise ValueError unless it is one, and large enough."""
     # Python's integers and NumPy's are Integral
@@ -341,8 +348,7 @@ class Cases:
             raise ValueError(f"need V ** K <= {MOST_PATHS:,}, because every path of guesses is "
                              f"tried, got {self.V} ** {self.K}")
         self.dtype = dtype
-        _, rounding = DTYPES[dtype]
-        self.tolerance = rounding if tolerance is None else tolerance
+        self.tolerance = rounding_of(dtype, self.V) if tolerance is None else tolerance
         self.within = "" if tolerance is None else f" to within {tolerance:g}"
         self.asarray = asarray
         self.padding = padding
@@ -507,7 +513,6 @@ class Search:
     answer           (case [n], points [n, n_axes]) -> tokens [n, ..]
     n_samples        points that are tried in each box
     per_case         boxes of a case in the mean, at most
-    has_intervals    whether a box had a different answer inside than at both corners
     """
 
     def __init__(self, answer, rng, n_samples, per_case=PER_CASE):
@@ -515,7 +520,6 @@ class Search:
         self.per_case = per_case
         self.rng = rng
         self.n_samples = n_samples
-        self.has_intervals = False
 
     def cubes(self, n_cases, n_axes, top):
         """Return one box for each case, with all its uniforms."""
@@ -550,7 +554,6 @@ class Search:
         """Return each box cut in two, where the answer changes before the goal."""
         if len(goals.rows) == 0:
             return boxes
-        self.has_intervals |= (goals.points != boxes.high).any()
         axis, coordinate = change_on_the_way(self.answer, boxes, goals)
         each = np.arange(len(axis))
         # the lower half ends just before the change, and the upper half begins at the change
@@ -736,24 +739,24 @@ def likeliest_round(cases, written, toy, start):
     return np.argmax(written.weight * wrote_it)  # all other rounds count 0
 
 
-def first_fault(cases, came, should, m, toy, written):
+def first_fault(cases, came, is_wrong, excess, toy, written):
     """Return (position, tokens before, token) of a token that comes too often, and lines on it.
 
-    A start is the first m tokens of a text. The token is the last token of the start whose
-    probability exceeds the target's by the most.
+    A start is the first tokens of a text. The token is the last token of the wrong start whose
+    probability exceeds the target's by the most, if one exceeds it.
     """
-    came = starts_of(came, m)[toy]
-    should = starts_of(should, m)[toy]
     # one axis per token of a start, so an index is a start
-    index = np.unravel_index(np.argmax(came - should), came.shape)
+    index = np.unravel_index(np.where(is_wrong, excess, -1).argmax(), came.shape)
     start = [int(token) for token in index]
-    position = m - 1
-    before = start[:-1]
-    token = start[-1]
-    lines = [f"position {position}, after {before}: token {token} comes too often"]
+    *before, token = start
+    position = len(before)
+    often = "often" if excess[index] > 0 else "rarely"
+    lines = [f"position {position}, after {before}: token {token} comes too {often}"]
 
-    # came[before] has an entry for each next token: the probability of `before` and this token
-    rows = {"came": came[tuple(before)], "should": should[tuple(before)]}
+    # came[before] has an entry for each next token: the probability of `before` and this token.
+    # row 1 + i of a target follows token i
+    rows = {"came": came[tuple(before)],
+            "should": cases.target[toy, 1 + before[-1] if before else 0]}
     i = likeliest_round(cases, written, toy, start)
     if i is not None:
         case = written.case[i]
@@ -773,19 +776,24 @@ def first_fault(cases, came, should, m, toy, written):
     return (position, before, token), lines
 
 
-def first_different_length(cases, came, should, differ):
-    """Return the least m for which starts of m tokens differ, and on which toys; or None."""
+def first_different_starts(cases, came, should, differ):
+    """Return how the shortest starts that differ came, which differ, and their excess; or None.
+
+    [n_toys, V, .., V] each
+    """
     for m in range(1, cases.K + 2):
-        is_wrong = differ(starts_of(came, m), starts_of(should, m))
+        starts = starts_of(came, m)
+        wanted = starts_of(should, m)
+        is_wrong = differ(starts, wanted)
         if is_wrong.any():
-            return m, is_wrong
+            return starts, is_wrong, starts - wanted
     return None
 
 
 def report_on(cases, differ, method, written, seen=None):
     """Return the Report on the rounds.
 
-    differ    (came, should) -> for each toy, whether its two distributions differ
+    differ    (came, should) -> for each start, whether it has a wrong probability
     method    in words, how the rounds were chosen
     seen      in words, which faults sampled rounds show; None if the rounds are enumerated
     """
@@ -803,8 +811,8 @@ def report_on(cases, differ, method, written, seen=None):
                f"{mean_tokens:.4g} tokens per round (K = {cases.K}, V = {cases.V}, "
                f"{padding}{method})")
 
-    difference = first_different_length(cases, came, should, differ)
-    if difference is None:
+    different = first_different_starts(cases, came, should, differ)
+    if different is None:
         # a sample without a fault does not prove that there is none
         exact = True if is_enumerated else None
         text = f"{'exact' if exact else 'no fault seen'}{cases.within}: {summary}"
@@ -814,11 +822,12 @@ def report_on(cases, differ, method, written, seen=None):
             text += f"\n{ROUNDS_ALONE}"
         return Report(exact, distance, text, None, None, mean_tokens)
 
-    m, is_wrong = difference
-    # starts of m tokens may agree on the toy with the largest distance
-    if not is_wrong[toy]:
-        toy = int(is_wrong.argmax())  # the first toy on which they differ
-    first_wrong_token, lines = first_fault(cases, came, should, m, toy, written)
+    starts, is_wrong, excess = different
+    # they may agree on the toy with the largest distance
+    if not is_wrong[toy].any():
+        toy = int(np.argwhere(is_wrong)[0, 0])  # the first toy on which they differ
+    first_wrong_token, lines = first_fault(
+        cases, starts[toy], is_wrong[toy], excess[toy], toy, written)
     rule = None
     # a sample's figures are not exact enough to name a rule
     if is_enumerated and cases.has_known_figures:
@@ -828,18 +837,20 @@ def report_on(cases, differ, method, written, seen=None):
             if np.allclose(figures, ours, rtol=0, atol=TOLERANCE):
                 rule = name
                 lines.append(f"the same figures as: {rule} (as far as the toys show)")
-    _, rounding_of_float32 = DTYPES["float32"]
-    if is_enumerated and cases.dtype == "float64" and distance < rounding_of_float32:
+    is_rounding = distance < rounding_of("float32", cases.V)
+    if is_enumerated and cases.dtype == "float64" and is_rounding:
         lines.append('within float32 rounding: for a verifier in float32 say dtype="float32", '
                      "or --dtype float32")
     text = "\n".join([f"NOT exact: {summary}", *lines, f"({ORIGIN})"])
     return Report(False, distance, text, first_wrong_token, rule, mean_tokens)
 
 
-def not_checked(refused, cases):
+def not_checked(refused, cases, verify):
     """Return the Report on what cannot be judged."""
-    # for a reader who counts lines from 1
-    place = "" if refused.row is None else f"line {cases.n_answered + refused.row + 1}; "
+    place = ""
+    if isinstance(verify, Program) and refused.row is not None:
+        # for a reader who counts lines from 1
+        place = f"line {cases.n_answered + refused.row + 1} of the input; "
     text = f"not checked: {refused} ({place}{ORIGIN})"
     return Report(None, np.nan, text, is_checked=False)
 
@@ -852,7 +863,7 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     asarray     converts NumPy's arrays to the verifier's arguments
     padding     whether some rows have fewer guesses
     rows        your toy instead of TOYS: (draft, target), [V + 1, V] each; a row sums to 1
-    tolerance   the largest total variation of a right verifier; None: the rounding in DTYPES
+    tolerance   the largest total variation of a right verifier; None: rounding_of(dtype, V)
     """
     arguments = K, V, dtype, asarray, padding, rows, tolerance
     report = report_of_boxes(verify, Cases(*arguments))
@@ -875,10 +886,11 @@ def trusted_boxes(answer, cases, rng):
 
     None instead of boxes if there are too many, or if points contradict them again and again.
 
-    Suppose that the boxes of a right verifier have a distance d from the target on a toy. Then
-    its answers differ from the boxes on at least a part d of the toy's points. So n random
-    points all agree with the boxes with a probability of at most (1 - d)^n <= exp(-n d). For
-    n_needed points this is FALSE_ALARM / MOST_TRIES, because there are MOST_TRIES tries.
+    Suppose that the boxes of a right verifier have a distance from the target on a toy that
+    exceeds the tolerance by d. Then its answers differ from the boxes on at least a part d of
+    the toy's points. So n random points all agree with the boxes with a probability of at most
+    (1 - d)^n <= exp(-n d). For n_needed points this is FALSE_ALARM / MOST_TRIES, because there
+    are MOST_TRIES tries.
     """
     bits, _ = DTYPES[cases.dtype]
     per_case = PER_CASE * cases.V // 3  # a draw from V tokens has V - 1 thresholds
@@ -894,9 +906,9 @@ def trusted_boxes(answer, cases, rng):
             after = search.tried(boxes, rounds.weight, POINTS)
             is_certain = True
         else:
-            n_needed = int(np.log(MOST_TRIES / FALSE_ALARM) / distances[toy]) + 1
-            # answers without intervals cannot hide one
-            is_certain = n_needed <= MOST_POINTS or not search.has_intervals
+            excess = distances[toy] - cases.tolerance
+            n_needed = int(np.log(MOST_TRIES / FALSE_ALARM) / excess) + 1
+            is_certain = n_needed <= MOST_POINTS
             weight = rounds.weight * (cases.toy[boxes.case] == toy)
             after = search.tried(boxes, weight, min(n_needed, MOST_POINTS))
         if after is boxes:
@@ -922,7 +934,7 @@ def report_of_boxes(verify, cases):
         call_again(answer, case, points, answer(case, points), rng)
         boxes, is_certain = trusted_boxes(answer, cases, rng)
     except Refused as error:
-        return not_checked(error, cases)
+        return not_checked(error, cases, verify)
     if boxes is None:
         return None
     method = f"{len(boxes.case):,} boxes"
@@ -930,7 +942,8 @@ def report_of_boxes(verify, cases):
         method = "the same for all uniforms"
 
     def differ(came, should):
-        return distances_of(came, should) > cases.tolerance
+        is_wrong = distances_of(came, should) > cases.tolerance  # [n_toys]
+        return np.broadcast_to(is_wrong, came.T.shape).T  # of a wrong toy, all starts
 
     report = report_on(cases, differ, method, rounds_in(boxes, cases))
     if report.exact is False and not is_certain:
@@ -989,8 +1002,7 @@ def check_by_sampling(verify, n=None, K=3, V=3, dtype="float64", asarray=np.asar
 
     def differ(f, p):
         nearest = np.clip(f, p - cases.tolerance, p + cases.tolerance)
-        is_different = kl(f, nearest) > limit  # [n_toys, V, .., V]
-        return is_different.reshape(cases.n_toys, -1).any(axis=1)
+        return kl(f, nearest) > limit  # [n_toys, V, .., V]
 
     case = draw_cases(cases, n_each, rng)
     bits, _ = DTYPES[dtype]
@@ -1000,7 +1012,7 @@ def check_by_sampling(verify, n=None, K=3, V=3, dtype="float64", asarray=np.asar
     try:
         tokens = cases.call(called, case, uniforms)
     except Refused as error:
-        return not_checked(error, cases)
+        return not_checked(error, cases, verify)
     method = f"{len(case):,} sampled rounds"
     if pass_uniforms:
         method += ", because few boxes of uniforms do not describe the answers"
@@ -1129,6 +1141,8 @@ class Program:
 
     def tokens_for(self, lines, K):
         """Return the program's K + 1 tokens for each of these lines."""
+        if not self.end.alive:
+            raise Refused("need a running program, got one that has ended: make a new Program")
         # all earlier lines were answered, so the program must not have printed anything since
         if not self.answers.empty():
             early = self.next_answer(lines[0], 0)
@@ -1200,12 +1214,17 @@ def verifier_of_file(path, sampling):
     try:
         names = runpy.run_path(path)
     except SyntaxError as error:
-        raise ValueError(f"need a Python file, got {path}: line {error.lineno}: "
+        # the file's, or that of a module which the file imports
+        raise ValueError(f"need a Python file, got {error.filename}: line {error.lineno}: "
                          f"{error.msg}") from None
     verify = names.get("verify")
     if not callable(verify):
         raise ValueError(f"need a function verify in {path}")
-    parameters = [*inspect.signature(verify).parameters]  # their names
+    asarray = {"asarray": names["asarray"]} if "asarray" in names else {}
+    try:
+        parameters = [*inspect.signature(verify).parameters]  # their names
+    except (TypeError, ValueError):  # a function that is not written in Python
+        return verify, asarray
     needed = ["guesses", "p_draft", "p_target", *([] if sampling else ["uniforms"])]
     is_callable = can_be_called(verify, needed)
     # without an rng of its own, which it makes for --sampling only
@@ -1219,7 +1238,7 @@ def verifier_of_file(path, sampling):
                       "check_by_sampling)")
         raise ValueError(f"need verify({', '.join(needed)}), got "
                          f"verify({', '.join(parameters)}){advice}")
-    return verify, {"asarray": names["asarray"]} if "asarray" in names else {}
+    return verify, asarray
 
 
 def can_be_called(function, arguments):
@@ -1280,10 +1299,11 @@ def split_words(argv):
 
     argparse cannot do it, because it would read a "--" among the program's words.
     """
-    if "--command" not in argv:
-        return argv, None
-    place = argv.index("--command")
-    return argv[:place], argv[place + 1:]
+    for place, word in enumerate(argv):
+        flag, _, program = word.partition("=")
+        if flag == "--command":  # or --command=PROGRAM
+            return argv[:place], [program] * bool(program) + argv[place + 1:]
+    return argv, None
 
 
 def main(argv=None):

@@ -22,6 +22,9 @@ may end a text at a stop token. The file then says so:
         setting(row, new_tokens) -> weights of the next token    new_tokens: without the prompt
         STOP = 2, or several tokens
 
+A module of yours with the name of one of this project's, such as sampling, must be imported at
+the top of FILE.py, and not in a function.
+
 exact/judge.py enumerates such a rule, and run/own.py runs it with real models. RuleError is
 raised for a file that is refused.
 """
@@ -86,8 +89,9 @@ def imports_of(folder: Path) -> Iterator[None]:
     """Let imports look into the folder first, and into this project last.
 
     So a file may import its own package, and modules whose names are used here too, such as
-    utils. The folder stays the first one, because a function may import when it is called. A
-    file within this project imports as the project does.
+    utils. The folder stays the first one, because a function may import when it is called, but
+    then it gets this project's modules of such names, which the project needs. A file within
+    this project imports as the project does.
     """
     before = [place for place in sys.path if place != str(folder)]
     if in_project(folder):
@@ -189,7 +193,7 @@ def check_arguments(name: str, function: Callable) -> None:
     needed = ARGUMENTS[name]
     try:
         signature = inspect.signature(function)
-    except ValueError:  # a function that is not written in Python
+    except (TypeError, ValueError):  # a function that is not written in Python
         return
     # a verify over arrays of rounds has uniforms instead of rng
     if [*signature.parameters][-1:] == ["uniforms"]:
@@ -322,7 +326,8 @@ def in_words(error: BaseException) -> str:
 
 def sentence(error: BaseException, path: Path) -> str:
     """Return a file's error as one sentence, with the name of the file and the line."""
-    if isinstance(error, (AssertionError, RuleError)):
+    if isinstance(error, (AssertionError, RuleError)) and str(error):
         return f"{path}: {line_in_file(error, path)}{in_words(error)}"
     kind = type(error).__name__
-    return f"{path} does not run: {line_in_file(error, path)}{kind}: {in_words(error)}"
+    words = f"{path} does not run: {line_in_file(error, path)}{kind}: {in_words(error)}"
+    return words.removesuffix(": ")  # of an error without a message

@@ -36,7 +36,7 @@ def called_exact(lines, *options):
 
 
 def test_the_page_counts_the_mutants():
-    assert f"[{len(MUTANTS)} faults]" in file_text("docs/oracle.md")
+    assert f"[{len(MUTANTS)} faults]" in " ".join(file_text("docs/oracle.md").split())
 
 
 def test_the_right_verifier_is_exact():
@@ -54,7 +54,7 @@ def test_each_kind_of_fault_is_seen(line, case):
 def test_a_fault_that_begins_at_an_extreme_value_is_seen_but_not_on_the_first_toy(
         line, case, monkeypatch):
     report = check(MUTANTS[line].verify, *case)
-    assert report.exact is False and report.rule is None
+    assert report.exact is not True and report.rule is None  # rounding to 5 digits is not known
     monkeypatch.setattr(oracle, "TOYS", {3: oracle.TOYS[3][:1]})
     assert is_called_exact(line, 1, 3)
 

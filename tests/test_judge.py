@@ -111,6 +111,11 @@ def test_right_answers_are_exact_on_every_toy(said_of_all, text, toys):
     assert status == 0 and out.endswith(f"{verdict}{judge.NOT_ENUMERATED}\n")
 
 
+def test_the_extreme_toys_are_explained_whichever_is_left(capsys):
+    judge.print_toys(judge.judged_step(None).with_guesses(3))
+    assert capsys.readouterr().out.count("The extreme toys are TOYS") == 1
+
+
 @pytest.mark.parametrize("name", ["C", "D"])
 def test_rounds_that_are_composed_have_the_distribution_of_whole_texts(name):
     """With match, whose last token is drawn a second time, which is wrong."""
@@ -571,6 +576,8 @@ def test_a_greedy_test_is_judged_at_temperature_0(said):
     assert status == 0 and "The distribution is the target's at temperature 0 in all" in out
     status, out = said(GREEDY.format(t="n - 1"), temperature=0)
     assert status == 1 and "it draws no random number" not in out
+    needs_one_hot = "    assert p_target.max() == 1\n    n = 0"
+    assert said(GREEDY.format(t="n").replace("    n = 0", needs_one_hot), temperature=0)[0] == 0
     # a test that is right at all temperatures is right at this one, and draws
     assert said(RIGHT, temperature=0)[0] == 0
     assert "it draws" not in said(RIGHT.replace(RESIDUAL, "p_target[t]"))[1]
@@ -581,6 +588,8 @@ def test_a_greedy_step_is_judged_at_temperature_0(said):
     text = STEP.replace("sample(target(x + ids)[0], rng)", "int(target(x + ids)[0].argmax())")
     status, out = said(text)
     assert status == 1 and "it draws no random number" in out and said(text, temperature=0)[0] == 0
+    needs_one_hot = "    ids = []\n    assert target(x)[0].max() == 1"
+    assert said(text.replace("    ids = []", needs_one_hot), temperature=0)[0] == 0
 
 
 # ---- names of wrong rules
@@ -704,6 +713,7 @@ def test_the_step_to_copy_judges_a_test_of_trees(said, rule, status):
     ("def step(x, n_left, *others): return [0] * (n_left + 1)", r"1 to 2 tokens .*got \[0, 0, 0\]"),
     ("def one(g):\n    return [g[9]]\n" + VERIFY + "return one(g)", "line 2: IndexError"),
     (VERIFY + "raise SystemExit(0)", "does not run: line 1: SystemExit"),
+    (VERIFY + "\n    assert rng is None", "does not run: line 2: AssertionError$"),
     ("n = []\n" + VERIFY + "\n    n.append(1)\n    return [len(n) % 3]", "not deterministic"),
     (VERIFY + "\n    while rng.random() < 2: pass", "does not end"),
     (VERIFY + "return [rng.choice(3)]", r"line 1: .*use rng\.random\(\), accept or sample"),

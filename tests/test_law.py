@@ -60,6 +60,8 @@ def test_all_comparisons_are_enumerated_and_bounds_may_be_outside_the_interval()
         got = law(lambda rng, compare=compare: bool(compare(rng.random())))
         assert got == {True: 2 * THIRD, False: THIRD}
     assert law(lambda rng: bool(rng.random() <= THIRD)) == {True: THIRD, False: 2 * THIRD}
+    for compare in (lambda u: u > float("nan"), lambda u: u < float("nan")):
+        assert law(lambda rng, compare=compare: bool(compare(rng.random()))) == {False: 1}
     assert law(lambda rng: (accept(0, rng), accept(1, rng), accept(2, rng))) == {
         (False, True, True): 1}
 

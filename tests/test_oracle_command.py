@@ -24,7 +24,7 @@ EXAMPLES = ROOT / "docs" / "oracle"
 PAGE = file_text("docs/oracle.md")
 WARNINGS = {"gcc": "-Wall -Wextra -Werror", "rustc": "-D warnings", "go": ""}
 LINE = r'the line "3 3 [0-9 .]+"'  # as given to a program
-END = rf"\((line \d+; )?{re.escape(oracle.ORIGIN)}\)"  # of a refusal
+END = rf"\((line \d+ of the input; )?{re.escape(oracle.ORIGIN)}\)"  # of a refusal
 RIGHT = "ratio"
 RULE = "target-draw"
 
@@ -257,7 +257,8 @@ def test_a_program_ends_when_its_input_does(tmp_path):
 
 def test_a_refusal_counts_the_lines_that_a_program_was_given(quick):
     program = Program(words_of("for n in range(300): input(); print(0, -1, -1, -1, flush=True)"))
-    assert "(line 301; " in str(check(program))
+    assert "(line 301 of the input; " in str(check(program))
+    assert "need a running program, got one that has ended: make a new" in str(check(program))
 
 
 EXAMPLE_OF_PYTEST = re.search(
@@ -292,6 +293,7 @@ def test_everything_after_command_is_the_programs(tmp_path, quick, capsys):
     assert oracle.main(["--command", "--", *words_of(text), *flags.split()]) == 2
     assert file.read_text("utf-8") == flags
     assert "ended with status 0" in capsys.readouterr().out
+    assert "cannot run ./none: " in refusal(oracle.main, "--K", 1, "--command=./none", "--flag")
 
 
 @pytest.mark.parametrize("flag", ["--K 4", "--padding", "--sampling", "--tolerance=0.1"])
