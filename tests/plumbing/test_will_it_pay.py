@@ -13,7 +13,6 @@ import pytest
 from measure import race
 from measure.answer import answer_of, conditions, raced_speedup
 from tests.checkpoints import HPARAMS, write_converted
-from tests.chromium import TELEPHONE
 from tests.commands import outcome, refusal, written
 from tests.pages import ROOT
 from tests.small import write_heads
@@ -303,25 +302,3 @@ def test_too_few_runs_or_tokens_are_told_before_anything_is_measured(models_dir,
         monkeypatch.setattr(will_it_pay, "notify", said.append)
         report(models_dir, *flags, status=130)
         assert ("no answer, which needs --N 16 and --repeats 3" in "".join(said)) == is_told
-
-
-# ---- the picture
-
-@pytest.mark.parametrize("suffix, start", [(".png", b"\x89PNG"), (".svg", b"<?xml")])
-def test_a_plot_is_a_picture_as_wide_as_a_telephone(tmp_path, suffix, start):
-    matplotlib = pytest.importorskip("matplotlib", reason="needs requirements/plots.txt")
-    path = tmp_path / f"answer{suffix}"
-    stored = ROOT / "benchmarks/results/will_it_pay.json"
-    status, _, err = outcome(will_it_pay.main, "--show", stored, "--plot", path)
-    assert status == 0, err
-    assert path.read_bytes().startswith(start)
-    if suffix == ".png":
-        assert matplotlib.image.imread(path).shape[1] == 2 * TELEPHONE
-
-
-def test_a_plot_that_cannot_be_written_is_refused_before_anything_is_measured(
-        tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib", reason="needs requirements/plots.txt")
-    monkeypatch.setattr(will_it_pay, "load_models", None)
-    path = tmp_path / "none" / "a.png"
-    assert f"cannot write --plot {path}" in refusal(will_it_pay.main, "--plot", path)
