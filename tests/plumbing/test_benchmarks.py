@@ -283,26 +283,6 @@ def test_an_engines_figures_by_hand(monkeypatch):
                    "plain tokens/s": 2}
 
 
-def test_the_mask_of_a_round_by_hand(monkeypatch):
-    """A pass takes 10 s, and a mask 1 s; after token 0 only 1 may follow, then only 2."""
-    clock = Clock()
-
-    def allowed(ids):
-        clock.now += 1
-        return np.array([[False, True, False], [False, False, True], [True] * 3][ids[-1]])
-
-    def target(ids, n_last=1):
-        clock.now += 10
-        return np.zeros((n_last, 3))
-
-    monkeypatch.setattr(patterns, "time", clock)
-    rounds = [ForcedRound([1, 2], [1], None, None, 1), Round([2, 2, 2], [2, 2], None, None, 2)]
-    # The masks of the forced round do not count. The other round needs 1 to see that nothing is
-    # forced, 2 for the draft's rows and 3 for the target's.
-    share = patterns.mask_share(allowed, [0], rounds, target, stop=())
-    assert share == pytest.approx(6 / 10)
-
-
 def test_a_forced_round_is_no_pass_of_a_race():
     rounds = [ForcedRound([1, 2], [1], None, None, 1), Round([3, 4], [3], None, None, 1)]
     runs = [[Run(timed([]), timed([1.0], [2]), [1, 2, 3, 4], rounds, 1.0)]]
