@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from benchmarks import acceptance, batch, engines, patterns, quantized, rules, speed, variants
+from benchmarks import acceptance, batch, engines, patterns, rules, speed, variants
 from benchmarks.__main__ import NAMES, main
 from lib.prefix import common_prefix
 from lib.terminal import try_to_write
@@ -43,7 +43,6 @@ SMALL = {  # constants of the commands, which make them fast
                 KS=[0, 2]),
     engines: dict(ONE_TEXT, SEEDS=1),
     variants: ONE_TEXT,
-    quantized: dict(ONE_TEXT, LENGTH=12, ROUNDINGS=[(4, None)]),
     acceptance: dict(TEMPERATURES=[0.5, 1.0], LENGTH=12),
     rules: dict(LENGTH=12),
     patterns: dict(ONE_TEXT, PROPERTIES={"an age": {"age": {"enum": [4, 21, 30]}}})}
@@ -195,16 +194,6 @@ def test_the_sizes_of_a_llama_are_named_as_those_of_a_gpt2():
                                                    n_layer=2)
 
 
-@pytest.mark.parametrize("bits, size", [(8, None), (6, 32), (4, 16)])
-def test_weights_are_rounded_to_as_many_steps_as_bits_have(bits, size):
-    w = np.random.default_rng(0).normal(size=(5, 64))
-    parts = quantized.rounded_parts(w, bits, size).reshape(-1, size or 64)
-    most = 2 ** (bits - 1) - 1
-    steps = parts / abs(parts).max(axis=1, keepdims=True) * most
-    np.testing.assert_allclose(steps, np.rint(steps), atol=1e-9)
-    assert abs(parts.reshape(w.shape) - w).max() <= abs(w).max() / most / 2
-
-
 # ---- figures of the commands, by hand
 
 def test_a_batch_counts_tokens_per_second_and_per_pass(monkeypatch):
@@ -300,7 +289,6 @@ ONCE = "--N 3 --repeats 1"
     (speed, f"{ONCE} --copy --alpha .6", "alpha 0.6: speed-up"), (batch, ONCE, "3 new tokens"),
     (engines, f"{ONCE} --only here", "3 new tokens"),
     (variants, f"{ONCE} --rows stopping lookup", "3 new tokens"),
-    (quantized, "", "| the int8 copy | 0.9"),
     (acceptance, "--texts 2", "2 texts of 12 tokens"),
     (rules, "--rounds 6", "Temperature 0.7: 6 rounds of"),
     (patterns, "--repeats 1", "An age, temperature 1:")])
