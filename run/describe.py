@@ -6,7 +6,6 @@ from argparse import Namespace
 from collections.abc import Callable
 
 from lib.markdown import shown
-from lib.pattern import KINDS
 from lib.terminal import print_safely
 from run.compare import SHORTEST
 from run.task import Task
@@ -15,7 +14,7 @@ PLAIN_TITLE = "Plain decoding (target alone)"
 
 
 def comparison_in_words(numbers: dict, args: Namespace, has_texts: bool = True) -> str:
-    """Return what main.py prints: both decoders' time and text, the table, what to try next.
+    """Return what main.py prints: both decoders' time and text, the table, and notes.
 
     Without `has_texts` both texts are left out, because they were printed as they were written.
     """
@@ -27,7 +26,7 @@ def comparison_in_words(numbers: dict, args: Namespace, has_texts: bool = True) 
         *(texts if has_texts else ()),
         *table_lines(numbers, decoder), "", *note_lines(numbers, args),
         f"Matrix products: {numbers['product']}",
-        *(f"Try: {step}" for step in next_steps(numbers, args))])
+        *([] if args.trace else ["Try: --trace run.html, and open run.html"])])
 
 
 def text_lines(run: dict, title: str, is_identical: bool = False) -> list[str]:
@@ -138,7 +137,7 @@ def note_lines(numbers: dict, args: Namespace) -> list[str]:
         lines.append(pattern_line(numbers["fits_pattern"], numbers[decoder]["ended_by"]))
     if numbers["exact"] is None:
         lines.append(f"No run shows whether {decoder} is exact. The judge enumerates it: "
-                     f"{judge_command(args)}")
+                     f"python -m exact.judge {shlex.quote(decoder)}")
     elif not numbers["exact"]:
         lines.append("This method is not exact: its text does not follow the target's "
                      "distribution.")
@@ -170,13 +169,6 @@ def end_lines(numbers: dict, args: Namespace) -> list[str]:
     return lines
 
 
-def judge_command(args: Namespace) -> str:
-    """Return the command that judges the user's file, at temperature 0 if that was given."""
-    command = f"python -m exact.judge {shlex.quote(args.decoder)}"
-    is_greedy = args.temperature == 0 and "temperature" in args.given
-    return f"{command} --temperature 0" if is_greedy else command
-
-
 def pattern_line(fits: bool, ended_by: str) -> str:
     """Return whether the text fits its pattern, and why if it does not."""
     if fits:
@@ -184,51 +176,3 @@ def pattern_line(fits: bool, ended_by: str) -> str:
     if ended_by == "stop":
         return "The text does not fit the pattern: --stop ended it."
     return "The text does not fit the pattern yet: it was cut off. Allow more tokens."
-
-
-def next_steps(numbers: dict, args: Namespace) -> list[str]:
-    """Return one thing to try next, which the run has not done, with the run's flags.
-
-    Return [] if there is none.
-    """
-    speedup = numbers["speedup_measured"]
-    is_slower = speedup is not None and speedup < 1
-    pay = pay_command(args)
-    if numbers.get("vocabularies") and is_slower:
-        return ["--decoder quantized, whose draft has the target's own vocabulary"]
-    if pay and is_slower:
-        return [f"{pay}, because this was slower than plain decoding"]
-    if args.trace:
-        return [f"{pay}, which measures more texts"] if pay else []
-    # At temperature 0 all probabilities on the page are 0 or 1.
-    is_flat = args.temperature == 0 and not args.entry.greedy
-    temperature = " --temperature 1" if is_flat else ""
-    return [f"--trace run.html{temperature}, and open run.html"]
-
-
-def pay_command(args: Namespace) -> str | None:
-    """Return the command that measures the run's models, decoder and temperature.
-
-    None if the run has a flag that tools.will_it_pay lacks, so that it would measure something
-    else.
-    """
-    own = {"dtype", "top_k", "top_p", "repetition_penalty", "window", *KINDS}
-    own |= {*args.settings}
-    if args.entry.is_chain:
-        own.discard("K")  # every K is measured
-    if own & args.given:
-        return None
-    words = ["python -m tools.will_it_pay"]
-    if args.given & {"target_model_size", "draft_model_size"}:
-        # Both, because the two programs have different defaults.
-        draft = args.draft_model_size if "draft" in args.needs else "none"
-        words += [f"--target {shlex.quote(args.target_model_size)}",
-                  f"--draft {shlex.quote(draft)}"]
-    for name in ("models_dir", "decoder", "backend"):
-        if name in args.given:
-            words.append(f"--{name} {shlex.quote(getattr(args, name))}")
-    if args.cut_vocab:
-        words.append("--cut_vocab")
-    if args.temperature not in (0, 1):  # 0 and 1 are measured in any case
-        words.append(f"--temperature {args.temperature:g}")
-    return " ".join(words)
