@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,6 @@ from variants.registry import whole_from_0
 from variants.speculative import DECODER as DEFAULT
 
 HOST = "127.0.0.1"
-MOST_WAITING = 8  # requests, with the one whose text is being generated
 FLAGS = """draft_model_size target_model_size models_dir cut_vocab backend dtype top_k top_p
 repetition_penalty stop regex json_schema lark""".split()  # flags of main.py: models, sampling
 
@@ -93,7 +91,6 @@ class Handler(BaseHTTPRequestHandler):
 
     timeout = 10  # seconds until a connection without a byte, read or sent, is closed
     lock = threading.Lock()  # of the text that is being generated
-    places = threading.BoundedSemaphore(MOST_WAITING)  # of the requests that wait for the lock
 
     def do_GET(self):
         if self.begin("/", "text/html"):
@@ -103,26 +100,15 @@ class Handler(BaseHTTPRequestHandler):
         if not self.begin("/decode", "application/jsonl"):
             return
         try:
-            with self.place():
-                task = task_of(self.server.task, self.read_json())
-                with self.lock:  # a second request waits for the first
-                    send_rounds(task, self.send)
+            task = task_of(self.server.task, self.read_json())
+            with self.lock:  # a second request waits for the first
+                send_rounds(task, self.send)
         except (ConnectionError, TimeoutError):
             pass  # the tab was closed
         except ValueError as error:
             self.send({"error": " ".join(str(error).split())})  # in one line
         except Exception as error:  # the page shows any error
             self.send({"error": f"cannot decode this request: {in_one_line(error)}"})
-
-    @contextmanager
-    def place(self):
-        """Hold one of few places, so that neither threads nor bodies fill the memory."""
-        if not self.places.acquire(blocking=False):
-            raise ValueError(f"{MOST_WAITING} other requests wait for a text: try again later")
-        try:
-            yield
-        finally:
-            self.places.release()
 
     def read_json(self):
         """Return the JSON value in the body of the request; ValueError if it has none."""
