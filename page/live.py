@@ -41,7 +41,7 @@ from variants.registry import whole_from_0
 from variants.speculative import DECODER as DEFAULT
 
 HOST = "127.0.0.1"
-FLAGS = """draft_model_size target_model_size models_dir cut_vocab backend dtype top_k top_p
+FLAGS = """draft_model_size target_model_size models_dir backend dtype top_k top_p
 repetition_penalty stop regex json_schema lark""".split()  # flags of main.py: models, sampling
 
 

@@ -76,9 +76,6 @@ LOADING: Flags = {
     "models_dir": dict(
         default=str(MODELS_DIR), metavar="DIR", help="folder for models and downloads "
         "(default: the repository's models/)"),
-    "cut_vocab": dict(
-        action="store_true", help="ignore embeddings beyond the tokenizer's vocabulary "
-        "(padding)"),
     "backend": dict(
         choices=(*BACKENDS, "transformers"), default="numba", metavar="NAME",
         help="numba (compiled products, if Numba is installed), numpy, cupy (GPU), or "

@@ -225,7 +225,7 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     draft_folder = find_folder(draft_size or args.target_model_size, args.models_dir)
     check_backend(args, [folder, draft_folder])
     encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
-                                       args.dtype, args.backend, args.cut_vocab)
+                                       args.dtype, args.backend)
     # The tokens that both models have, if the draft has a different vocabulary.
     common = getattr(draft, "common", None)
     draft, target = models_of_decoder(args.entry, args.settings, draft, target)

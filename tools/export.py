@@ -32,8 +32,6 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
                         help="folder of the models (default: the repository's models/)")
     parser.add_argument("--dtype", choices=["float16", "float32", "float64"], default="float32",
                         help="precision of the weights; float64 only for hf (default: float32)")
-    parser.add_argument("--cut_vocab", action="store_true",
-                        help="leave out embeddings beyond the tokenizer's vocabulary")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     args = parser.parse_args(argv)
     path = args.path
@@ -68,7 +66,7 @@ def main(argv=None):
     # weights are loaded in float32, and write_file rounds the matrices.
     loaded_as = np.dtype(np.float32) if args.format == "gguf" else dtype
     encoder, hparams, params = load_encoder_hparams_and_params(
-        args.model, args.models_dir, loaded_as, cut_vocab=args.cut_vocab)
+        args.model, args.models_dir, loaded_as)
     if args.format == "gguf":
         gguf.write_file(args.path, encoder, hparams, params, dtype)
         print(f"{args.path}: {args.path.stat().st_size / 1e6:.1f} MB")

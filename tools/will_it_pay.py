@@ -73,7 +73,7 @@ def load_models(args: Namespace) -> tuple[Tokenizer, Target | None, Target]:
     notify(f"Loading {' and '.join(names)} ..")
     check_backend(args, [find_folder(name, args.models_dir) for name in names])
     encoder, draft, target = load_pair(args.draft, args.target, args.models_dir,
-                                       backend=args.backend, cut_vocab=args.cut_vocab)
+                                       backend=args.backend)
     products.warm_up(np.float32, notify)
     # The race also runs decoders with trees of guesses, for which a model must read trees.
     return encoder, tree_model(draft) if draft else None, tree_model(target)

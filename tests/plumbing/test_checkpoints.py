@@ -112,7 +112,7 @@ def not_finite(folder):
     (hparams(n_layer=True), "need n_layer to be a whole number in 1 .. 1000 in .*, got True"),
     (hparams(n_ctx="16"), "n_ctx"),
     (hparams(n_head=5), "n_head to divide"),
-    (hparams(n_vocab=258), "as many symbols in encoder.json"),
+    (hparams(n_vocab=256), "no more symbols in encoder.json"),
     (hparams(n_ctx=15), "need wpe of shape"),
     (truncated("model.ckpt.data-00000-of-00001"), "whole TensorFlow checkpoint"),
     (not_finite, "finite"),

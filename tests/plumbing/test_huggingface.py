@@ -311,16 +311,14 @@ def test_all_ends_of_a_text_are_read_and_written(folder, tmp_path):
     assert loaded(tmp_path / "again")[0].end_tokens == {257, 5}
 
 
-def test_a_padded_vocabulary_is_cut_if_asked(tmp_path):
+def test_a_padded_vocabulary_is_cut(tmp_path):
     """nanoGPT's 50,304 rows for 50,257 tokens."""
     padded = HPARAMS | {"n_vocab": 264}
     params = random_params(padded, np.random.default_rng(0))
     huggingface.write_folder(tmp_path / "padded", TINY, padded, params)
-    with pytest.raises(ValueError, match="padded by 6, which --cut_vocab leaves out"):
-        loaded(tmp_path / "padded")
-    _, hparams, params = loaded(tmp_path / "padded", cut_vocab=True)
+    _, hparams, params = loaded(tmp_path / "padded")
     assert hparams == HPARAMS and params["wte"].shape == (258, 12)
-    assert outcome(export.main, tmp_path / "padded", tmp_path / "cut", "--cut_vocab")[0] == 0
+    assert outcome(export.main, tmp_path / "padded", tmp_path / "cut")[0] == 0
     assert loaded(tmp_path / "cut")[1] == HPARAMS
 
 
@@ -329,7 +327,7 @@ def test_a_vocabulary_that_is_longer_than_the_weights_is_never_cut(tmp_path):
     params = random_params(short, np.random.default_rng(0))
     huggingface.write_folder(tmp_path, TINY, short, params)
     with pytest.raises(ValueError, match="a row for each token"):
-        loaded(tmp_path, cut_vocab=True)
+        loaded(tmp_path)
 
 
 # ---- what can be wrong with such a folder
