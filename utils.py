@@ -107,8 +107,9 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
 
         tokenizer = transformers_tokenizer.transformers_tokenizer(folder)
         other_model = transformers_model.TransformersModel(folder, dtype=dtype)
-        # Either of the two may have more tokens than the other one.
-        transformers_model.cut_vocabulary(tokenizer.n_vocab, other_model)
+        # Either of the two may have more tokens than the other one: families pad their
+        # embeddings differently. The distribution is then the one over tokens that exist.
+        other_model.n_vocab = min(tokenizer.n_vocab, other_model.n_vocab)
         tokenizer.cut(other_model.n_vocab)
         return tokenizer, other_model
     if dtype in ("auto", "bfloat16"):

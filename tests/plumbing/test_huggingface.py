@@ -361,7 +361,7 @@ FAULTS = [
     (config(model_type="llama"), "need model_type gpt2 in .*config.json, got 'llama': only GPT-2 "
      "can be read here; main.py and utils.load_model also read Llama"),
     (config(n_layer=3), "got none"),
-    (config(vocab_size=257), "as many symbols in vocab.json and merges.*resize_token_embed"),
+    (config(vocab_size=257), "no more symbols in vocab.json and merges.*resize_token_embed"),
     (rewritten("tokenizer.json", b"[]"), "JSON object in .*tokenizer"),
     (rewritten("tokenizer.json", b'{"model": {"type": "Unigram"}, "pre_tokenizer": {"type": 0}}'),
      "need GPT-2's byte-level BPE in .*Unigram"),
