@@ -15,7 +15,6 @@ lib/checkpoints/ reads the files.
 """
 
 import re
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -74,12 +73,9 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     if backend != products.backend:  # one setting of the whole process
         products.set_backend(backend)
     arrays = get_backend(backend) if backend == "cupy" else np
-    # In a ValueError it advises to remove a broken file, so that it is fetched again.
-    advice = openai.advice_to_remove(folder) if layout is openai else nullcontext()
-    with advice:
-        hparams = layout.read_hparams(folder)
-        encoder = read_encoder(folder, hparams["n_vocab"])
-        flat = layout.load_all_weights(folder, hparams, dtype)  # one flat array
+    hparams = layout.read_hparams(folder)
+    encoder = read_encoder(folder, hparams["n_vocab"])
+    flat = layout.load_all_weights(folder, hparams, dtype)  # one flat array
     params = cut_params(arrays.asarray(flat), hparams)  # the tree, as views of the array
     # Some training code pads wte to a round number of rows, which belong to no token.
     params["wte"] = params["wte"][: encoder.n_vocab]
