@@ -78,11 +78,6 @@ def print_tables(args, benchmark):
         figures = measured_figures(args, benchmark.all_figures)
         parts = benchmark.paragraphs(figures, args)
     terminal.print_safely("\n\n".join(parts), sys.stdout)
-    # Figures of a measurement that Ctrl-C or an error ended are printed first.
-    if not args.show and "interrupted" in figures:
-        if figures["interrupted"]:
-            raise ValueError(figures["interrupted"])
-        raise KeyboardInterrupt
 
 
 def measured_figures(args, all_figures):

@@ -19,15 +19,13 @@ def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
         yield f"Vocabularies differ: {figures['vocabularies']}."
     yield from figures.get("notes", ())  # files of an earlier version have none
     for case in figures["cases"]:
-        # A case without costs was interrupted before its first part was measured.
-        if "costs" in case:
-            yield from case_paragraphs(case, figures)
+        yield from case_paragraphs(case, figures)
     if figures["draft"] and any("positions" in case for case in figures["cases"]):
         yield f"If the acceptance is lower than you expect, see {PAGE}."
 
 
 def case_paragraphs(case: dict, figures: dict) -> Iterator[str]:
-    """Yield the paragraphs and tables of one temperature, as far as it was measured."""
+    """Yield the paragraphs and tables of one temperature."""
     name = case["name"]
     costs = Costs(**case["costs"])
     yield costs_table(f"positions in one pass, {name.lower()}", costs, figures["draft"])
@@ -38,13 +36,12 @@ def case_paragraphs(case: dict, figures: dict) -> Iterator[str]:
         yield (f"{name}, {figures['texts']}: {case['acceptance']:.2f} of the tested "
                "guesses were accepted.")
         yield positions_table(case["positions"], case["disturbed"])
-    if "rows" in case:
-        yield case_table(case)
-        words = f"{name}: {case['answer']['words']}"
-        # Short texts have no reliable acceptance, and from disturbed costs nothing follows.
-        if "positions" in case and case["N"] >= FEWEST_TOKENS and not case["disturbed"]:
-            words += f" {conditions(costs, case['acceptance'])}"
-        yield words
+    yield case_table(case)
+    words = f"{name}: {case['answer']['words']}"
+    # Short texts have no reliable acceptance, and from disturbed costs nothing follows.
+    if "positions" in case and case["N"] >= FEWEST_TOKENS and not case["disturbed"]:
+        words += f" {conditions(costs, case['acceptance'])}"
+    yield words
 
 
 def costs_table(title: str, costs: Costs, draft: str | None) -> str:

@@ -19,8 +19,7 @@ The answer for each temperature is one of three: it pays, it does not pay, or it
 at most 5 %.
 
 Without a draft, (b) and (c) are left out. The "predicted" speed-ups in the table of decoders
-are computed after the race, from the acceptance and the mean times of the race's passes. After
-Ctrl-C, the finished parts and repeats are shown and stored.
+are computed after the race, from the acceptance and the mean times of the race's passes.
 """
 
 import sys
@@ -86,17 +85,6 @@ def default_draft(target: str) -> str | None:
     return "124M" if target in GPT2_SIZES and target != "124M" else None
 
 
-def check_temperatures(temperatures: list[float]) -> None:
-    """Raise ValueError for a temperature out of range, or two with the same name in a table."""
-    for T in temperatures:
-        check_sampling(T)
-    # Tables name a temperature with six digits, so 0.7 and 0.70000001 have one name.
-    names = [f"{T:g}" for T in temperatures]
-    name = max(names, key=names.count)
-    if names.count(name) > 1:
-        raise ValueError(f"--temperature values must differ, got {name} twice")
-
-
 def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list[int]]:
     """Return the ids of every prompt; ValueError if a prompt and N more tokens exceed n_ctx."""
     if args.prompts:
@@ -131,7 +119,8 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
 
 def all_figures(args: Namespace) -> dict:
     """Return all figures: a case per temperature."""
-    check_temperatures(args.temperature)
+    for T in args.temperature:
+        check_sampling(T)
     # What is wrong with --decoder is an error before models are loaded or measured.
     entry = entry_of_flag(args.decoder) if args.decoder else None
     if entry and entry.greedy and 0 not in args.temperature:
@@ -154,13 +143,9 @@ def all_figures(args: Namespace) -> dict:
         "target": args.target, "draft": args.draft, "texts": named(len(texts), args.N),
         "vocabularies": str(getattr(draft, "common", "")),  # empty if they are equal
         "notes": notes(entry), "cases": []}
-    try:
-        for T in args.temperature:
-            case = {"name": f"Temperature {T:g}"}
-            figures["cases"].append(case)
-            measure_case(case, args, draft, models, texts, T, at_temperature[T])
-    except (KeyboardInterrupt, ValueError) as why:
-        figures["interrupted"] = str(why)  # the error of a rule, such as FILE.py
+    for T in args.temperature:
+        figures["cases"].append(
+            case_figures(args, draft, models, texts, T, at_temperature[T]))
     return figures
 
 
@@ -208,16 +193,17 @@ def notes(entry: Decoder | None) -> list[str]:
     return lines
 
 
-def measure_case(case: dict, args: Namespace, draft: Target | None, models: Models,
-                 texts: list, temperature: float, others: dict) -> None:
-    """Add the figures of one temperature to `case`, each part as soon as it is measured."""
+def case_figures(args: Namespace, draft: Target | None, models: Models, texts: list,
+                 temperature: float, others: dict) -> dict:
+    """Return the figures of one temperature."""
     # Without a draft the target takes its place, and no decoder of the race calls it.
     guessing, target = models.draft, models.target
-    notify(f"{case['name']}: measuring the times of passes ..")
+    title = f"Temperature {temperature:g}"
+    notify(f"{title}: measuring the times of passes ..")
     turns = timed_turns(with_sampling(guessing, temperature=temperature),
                         with_sampling(target, temperature=temperature), texts[0], N_ROWS, TURNS)
     costs = least_costs(turns)
-    case |= {"costs": costs._asdict(), "disturbed": disturbance(turns)}
+    case = {"name": title, "costs": costs._asdict(), "disturbed": disturbance(turns)}
 
     def builder_of(name, flags):
         return race.builder(name, flags, temperature, costs=costs, folder=models.folder)
@@ -233,18 +219,11 @@ def measure_case(case: dict, args: Namespace, draft: Target | None, models: Mode
                 **{name: builder_of(*decoder) for name, decoder in others.items()}}
     # The intervals account for a choice among all candidates: every K could have been raced.
     n_candidates = len(case.get("positions", [])) + len(others)
-    results = {name: [] for name in builders}
-    try:
-        for written in race.raced_repeats(guessing, target, builders, texts, args.N,
-                                          args.repeats, title=f"{case['name']}: race"):
-            for name, runs in results.items():
-                runs.append(written[name])
-    finally:  # also after Ctrl-C
-        if results["plain"]:
-            case |= {"N": args.N, "repeats": len(results["plain"]), "n_prompts": len(texts),
-                     "candidates": n_candidates,
-                     **race_rows(results, chains, n_candidates)}
-            case["answer"] = answer_of(case)._asdict()
+    results = race.race(guessing, target, builders, texts, args.N, args.repeats,
+                        title=f"{title}: race")
+    case |= {"N": args.N, "repeats": args.repeats, "n_prompts": len(texts),
+             "candidates": n_candidates, **race_rows(results, chains, n_candidates)}
+    return case | {"answer": answer_of(case)._asdict()}
 
 
 def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts: list, N: int,
@@ -252,8 +231,8 @@ def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts:
     """Return the acceptance, and for each position K the prediction for rounds of K guesses."""
     # Rounds of MOST_GUESSES guesses give counts at every position.
     longest = {"longest": builder_of("speculative", {"K": MOST_GUESSES})}
-    [written] = race.raced_repeats(*pair, longest, texts, N, 1, title="acceptance")
-    counts = counts_of_race([written["longest"]], MOST_GUESSES)
+    runs = race.race(*pair, longest, texts, N, 1, title="acceptance")["longest"]
+    counts = counts_of_race(runs, MOST_GUESSES)
     positions = [place | {"predicted": speedup} for place, speedup in
                  zip(position_figures(counts), speedups_of_counts(counts, costs).values())]
     return {"acceptance": overall_acceptance(counts), "positions": positions}

@@ -13,8 +13,7 @@ import pytest
 from measure import race
 from measure.answer import answer_of, conditions, raced_speedup
 from tests.checkpoints import HPARAMS, write_converted
-from tests.commands import outcome, refusal, written
-from tests.pages import ROOT
+from tests.commands import outcome, refusal
 from tests.small import write_heads
 from theory.speedup import best_K, needed_alpha, walltime_improvement
 from tools import will_it_pay
@@ -78,17 +77,13 @@ def turns(monkeypatch):
 def races(monkeypatch):
     """Return a list to which every race adds {decoder: its runs}."""
     results = []
-    raced_repeats = race.raced_repeats
+    true_race = race.race
 
-    def recorded_repeats(draft, target, builders, *args, **named):
-        runs = {name: [] for name in builders}
-        results.append(runs)
-        for texts in raced_repeats(draft, target, builders, *args, **named):
-            for name in runs:
-                runs[name].append(texts[name])
-            yield texts
+    def recorded_race(*args, **named):
+        results.append(true_race(*args, **named))
+        return results[-1]
 
-    monkeypatch.setattr(race, "raced_repeats", recorded_repeats)
+    monkeypatch.setattr(race, "race", recorded_race)
     return results
 
 
@@ -258,38 +253,6 @@ def test_a_figure_of_nothing_is_null_in_the_file(models_dir, turns, tmp_path):
     out = report(models_dir, "--N", 1, "--temperature", 0, "--json", tmp_path / "a.json")
     assert "NaN" not in (tmp_path / "a.json").read_text("utf-8")
     assert outcome(will_it_pay.main, "--show", tmp_path / "a.json")[:2] == (0, out)
-
-
-# ---- interrupts
-
-def test_an_error_of_a_rule_leaves_the_finished_parts(models_dir, turns, tmp_path):
-    path = written(tmp_path, "def verify(guesses, p_draft, p_target, rng): return [-1]")
-    out = report(models_dir, "--decoder", path, "--json", tmp_path / "a.json", status=2)
-    case, = cases_of(tmp_path / "a.json")
-    assert "positions" in case and "were accepted" in out
-
-
-@pytest.mark.parametrize("n_texts, found", [
-    (0, ["costs"]), (3, ["costs", "positions"]), (3 + 7 + 14, ["costs", "positions", "rows"])])
-def test_after_ctrl_c_the_finished_parts_are_shown_and_stored(
-        models_dir, turns, tmp_path, monkeypatch, n_texts, found):
-    """Two prompts: 1 + 2 texts count acceptance; 7 decoders warm up, and write 14 in a repeat."""
-    left = iter(range(n_texts))
-    write = race.write_text
-
-    def interrupted(*args):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return write(*args)
-
-    monkeypatch.setattr(race, "write_text", interrupted)
-    out = report(models_dir, "--temperature", 0, "--json", tmp_path / "a.json", status=130)
-    case, = cases_of(tmp_path / "a.json")
-    assert [part for part in ("costs", "positions", "rows") if part in case] == found
-    assert "| ms |" in out and ("| --K " in out) == ("rows" in found)
-    assert outcome(will_it_pay.main, "--show", tmp_path / "a.json")[:2] == (0, out)
-    if "rows" in found:
-        assert "fewer than 3 runs are too few (--repeats 1)" in out
 
 
 def test_too_few_runs_or_tokens_are_told_before_anything_is_measured(models_dir, monkeypatch):
