@@ -77,7 +77,7 @@ def set_all(monkeypatch, module, **values):
 def test_a_pass_of_M_rows_computes_M_rows_after_the_context():
     """Two passes share the context and, of tokens drawn from 10**9, no other."""
     model = mock.Mock(n_ctx=96, n_vocab=10**9)
-    times = clock.interleaved(rows_actions(model, (1, 4, 9), context=64), repeats=2)
+    times = clock.interleaved(rows_actions(model, (1, 4, 9)), repeats=2)
     calls = [call.args for call in model.call_args_list]
     assert [(len(ids), n_last) for ids, n_last in calls] == 3 * [(65, 1), (68, 4), (73, 9)]
     assert {common_prefix(a, b) for (a, _), (b, _) in pairwise(calls)} == {64}
