@@ -117,17 +117,6 @@ def assisted_engine(encoder, draft, target):
     return write
 
 
-def pytorch_engine(encoder, draft, target):
-    """Return this project's engine on the models that `assisted_engine` has."""
-    import torch
-
-    from wrappers.transformers_model import TransformersModel
-
-    torch.set_num_threads(n_threads(target))
-    models = (TransformersModel(load_peer(name)) for name in ("tales-small", "tales-large"))
-    return our_engine(encoder, *models)
-
-
 def server_engine(encoder, draft, target):
     """Run llama.cpp's servers, without and with a draft, on GGUF files."""
     with tempfile.TemporaryDirectory() as folder:
@@ -151,8 +140,7 @@ def server_engine(encoder, draft, target):
 
 
 ENGINES = {"here": our_engine, "here, match": partial(our_engine, decoder="match"),
-           "here, PyTorch": pytorch_engine, "transformers": assisted_engine,
-           "llama.cpp": server_engine}
+           "transformers": assisted_engine, "llama.cpp": server_engine}
 
 
 # ---- the table

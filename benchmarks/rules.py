@@ -9,7 +9,6 @@
     widths   numbers of siblings, level by level, of the recorded tree of guesses
     chain    the first sibling drawn on each level: K guesses. So tests of chains and tests of
              trees are given the same guesses
-    best     the draft's K most probable tokens, one below the other: a separate path
     long     the chain and K more drawn guesses: as many rows as two paths of K guesses
     second   a second path of K guesses, independent of the chain; `multipath` tests both
     more     the difference to the ratio rule in the same rounds
@@ -28,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from exact import recorded
-from exact.expected import chain_bound, match_tokens, mean_tokens
+from exact.expected import chain_bound, mean_tokens
 from exact.recorded import means_table
 from lib import terminal
 from lib.statistics import means
@@ -36,14 +35,13 @@ from measure import command
 from measure.models import LENGTH, OPENINGS, load_benchmark_pair
 from speculative import verify
 from variants.block import block_verify
-from variants.lenient import lenient_verify
 from variants.multipath import guess_paths, verify_best_path
 from variants.registry import whole
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.tree_gpt2 import tree_model
 from variants.traversal import verify_traversal
-from variants.tree import guess_shape, verify_tree
+from variants.tree import guess_shape
 
 K = 4
 RECORDED_WIDTHS = (2, 2, 1, 1)  # a width for each of the K levels
@@ -89,8 +87,6 @@ class Place(NamedTuple):
 
     tree: Tree
     p_target: np.ndarray  # [1 + len(tree), n_vocab]
-    best: list  # K tokens
-    p_best: np.ndarray  # [K + 1, n_vocab], the target's rows along them
     doubled: Callable[[], dict] = dict  # tests_of_doubled of this place
 
     def part(self, widths):
@@ -105,13 +101,9 @@ class Place(NamedTuple):
 
 def record(x, draft, target, rng):
     """Return the Place after x."""
-    one_path = uniform_shape((1,) * K)
     tree, _ = guess_shape(x, K, rng, draft, uniform_shape(RECORDED_WIDTHS))
-    best, _ = guess_shape(x, K, rng, draft, one_path, siblings="top")
     # A model reads the branches of x + tree. It returns a row after x, and one after each node.
-    p_target = target(x + tree, 1 + len(tree))
-    p_best = target(x + best, 1 + K)
-    return Place(tree, p_target, best.tokens, p_best)
+    return Place(tree, target(x + tree, 1 + len(tree)))
 
 
 def tests_of_doubled(x, place, draft, target, rng):
@@ -176,25 +168,10 @@ def record_chains(args):
 def tests(place):
     """Return {test: expected tokens of the recorded round}."""
     chain = place.chain()
-    lenient = partial(lenient_verify, lenience=0.3)
-
-    def of_part(test, widths):  # of the recorded tree
-        tree, p_target = place.part(widths)
-        return mean_tokens(test, tree, None, p_target)
-
-    # The best guesses are not drawn, so they have no p_draft: None.
-    return {
-        "ratio": mean_tokens(verify, *chain),
-        "match, drawn guesses": match_tokens(*chain),
-        "match or one-hot, best guesses": match_tokens(place.best, None, place.p_best),
-        "block": mean_tokens(block_verify, *chain),
-        "bound of one chain": chain_bound(*chain),
-        "lenient, 0.3 (lossy)": mean_tokens(lenient, *chain),
-        "siblings 2,1,1,1, multi-step": of_part(verify_tree, (2, 1, 1, 1)),
-        "siblings 2,1,1,1, traversal": of_part(verify_traversal, (2, 1, 1, 1)),
-        "tree 2,2,1, multi-step": of_part(verify_tree, (2, 2, 1)),
-        "tree 2,2,1, traversal": of_part(verify_traversal, (2, 2, 1)),
-    }
+    tree, p_target = place.part((2, 1, 1, 1))
+    return {"ratio": mean_tokens(verify, *chain), "block": mean_tokens(block_verify, *chain),
+            "bound of one chain": chain_bound(*chain),
+            "siblings 2,1,1,1, traversal": mean_tokens(verify_traversal, tree, None, p_target)}
 
 
 # ---- figures

@@ -366,8 +366,7 @@ def test_only_the_engines_that_are_asked_for_are_shown():
 
 @pytest.mark.filterwarnings("default")  # those of the packages
 @pytest.mark.parametrize("engine, package", [
-    ("transformers", "transformers"), ("here, PyTorch", "transformers"),
-    ("llama.cpp", "xllamacpp")])
+    ("transformers", "transformers"), ("llama.cpp", "xllamacpp")])
 def test_an_engine_writes_our_greedy_texts(engine, package, tmp_path, monkeypatch):
     pytest.importorskip(package)
     set_all(monkeypatch, engines, SEEDS=1, OPENINGS=engines.OPENINGS[:2])
