@@ -66,7 +66,6 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     if np.dtype(dtype).kind != "f":  # "f" is floating point; GPT2 refuses float16
         raise ValueError(f"need dtype float32 or float64, got {np.dtype(dtype)}")
     folder = find_folder(model_size, models_dir)
-    # the module that reads the folder's layout
     layout = huggingface if huggingface.is_model(folder) else openai
     if layout is openai:
         openai.fetch_missing(str(model_size), folder)

@@ -129,7 +129,6 @@ def places(draft, target, encoder, n_rounds):
     x = []
     end = 0  # the length at which the text ends
     for _ in range(n_rounds):
-        # The next text begins, in the first round too.
         if len(x) >= end:
             text += 1
             rng = np.random.default_rng(text)
@@ -182,7 +181,6 @@ def all_figures(args):
         return record_chains(args)
     temperatures = {}
     for temperature in TEMPERATURES:
-        # Each list has one entry per round.
         texts = []  # the number of the round's text
         by_test = []  # the round's expected tokens of each test
         for text, place in places_of_pair(temperature, args.rounds):

@@ -195,7 +195,6 @@ def all_figures(args):
             continue
         measure, _ = PARTS[part]
         figures[part] = measure(args, encoder, draft, target)
-    # The formula needs measured costs.
     for part in ("simulated", "own"):
         if part in figures and "passes" in figures:
             add_predictions(figures[part]["races"], figures["passes"])

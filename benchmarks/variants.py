@@ -58,9 +58,7 @@ def rows_at(temperature, rows, args):
     encoder, *pair = load_benchmark_pair("pair", args.backend)
     draft, target = map(tree_model, pair)
     texts = [encoder.encode(prompt) for prompt in OPENINGS]
-    # Measured once for all decoders that choose K or a tree by costs.
     costs = costs_at(temperature, draft, target, texts[0])
-    # Both are by the text of a row.
     builders = {"plain": builder(None, {}, temperature)}
     are_exact = {"plain": True}
     for text, name, flags in rows:
@@ -106,7 +104,6 @@ def paragraphs(figures, args):
             # Some cells are words already.
             cells = [cell if isinstance(cell, str) else shown(cell) for cell in row.values()]
             lines.append(cells)
-        # The keys of a row are the heads of the columns.
         yield markdown_table(rows[0], lines)
 
 

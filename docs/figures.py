@@ -92,7 +92,6 @@ def cell_numbers(rows, row, column):
         for head in named_labels(column, rows[label]):
             in_cell = NUMBER.findall(str(rows[label][head]))
             for number in in_cell if quotes_all else in_cell[:1]:
-                # A comma separates thousands.
                 numbers.append((float(number.replace(",", "")), label, head))
     return numbers
 
@@ -166,7 +165,6 @@ def renewed_page(text):
             cell = cells.pop(0)
             check_label(line, cell)
             is_percentage = re.match(" %| percent", prose[place.end() :]) is not None
-            # The text between two figures stays.
             pieces += [text[end:start], as_written(cell.number, figure, is_percentage)]
             end = place.end()
         elif cells:

@@ -365,7 +365,6 @@ def test_of_decoder(entry: Decoder) -> Callable:
     """Return the test of a decoder's entry; AssertionError if it needs other arguments."""
     test = entry.test
     parameters = inspect.signature(test).parameters.values()
-    # the names of the arguments that have no default
     needed = [one.name for one in parameters if one.default is one.empty]
     # the first argument of a test of trees is called tree
     if needed[:1] == ["tree"]:

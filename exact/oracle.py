@@ -703,7 +703,6 @@ def distributions(cases, written):
         # rounds that wrote fewer than m tokens: the target's row gives token number m
         came = came[..., None] * row_after
         should = should[..., None] * row_after
-        # rounds that wrote exactly m tokens
         is_whole = n_tokens == m
         texts = written.tokens[is_whole, :m]
         whole = np.zeros_like(came)

@@ -125,7 +125,6 @@ def flags_given(words: Iterable[str]) -> set[str]:
     >>> sorted(flags_given(["--K", "4", "--seed=3", "prompts"]))
     ['K', 'seed']
     """
-    # "--K=4" becomes "K"
     return {word[2:].partition("=")[0] for word in words if word.startswith("--")}
 
 

@@ -57,7 +57,6 @@ def builder(name, flags, temperature, **known):
             replacement.seconds = draft.seconds
             draft = replacement
         models = Models(draft, target, {"temperature": temperature}, **known)
-        # Plain decoding runs the target alone.
         if name is None:
             return build_plain("speculative", models)
         return build(name, models, flags)
@@ -103,7 +102,6 @@ def race(draft, target, builders, texts, N, repeats, stop=(), title=None):
             for runs in results.values():
                 runs.append([])
             for i, ids in enumerate(texts):
-                # All decoders write text i, one after the other.
                 for name, build_step in builders.items():
                     run = write_text(draft, target, build_step, ids, N, (repeat, i), stop)
                     results[name][repeat].append(run)

@@ -61,7 +61,6 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
     """Return the table: plain decoding and the decoder in two columns, the speed-up first."""
     plain = numbers["autoregressive"]
     fast = numbers[decoder]
-    # Cells of the decoder's column that have several parts.
     too_short = f"-  (a text has fewer than {SHORTEST} tokens)"
     speedup = shown(numbers["speedup_measured"], none=too_short)
     speedup += shown(numbers["speedup_predicted"], "  (theory, from this run's passes: {:.2f})",
@@ -98,7 +97,6 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
         ("accepted per round", "-", rounds_in_words(numbers["rounds_by_accepted"])),
         ("forced by pattern", "-", shown(numbers.get("forced"), "{} tokens, without a pass")),
         ("texts identical", "", identical)]
-    # A row without a figure of the decoder is left out.
     return [f"{name:<20}{before:>9}   {after}" for name, before, after in rows if after != "-"]
 
 

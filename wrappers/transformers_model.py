@@ -282,7 +282,6 @@ def import_torch(model_or_folder):
 def transformers_errors(action):
     """Raise what transformers raises as a ValueError of one line; it was to do `action`."""
     try:
-        # Packages print while they load.
         with contextlib.redirect_stdout(sys.stderr):
             yield
     except ImportError as error:
