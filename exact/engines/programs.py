@@ -75,11 +75,7 @@ def wanted():
 
 
 def limit(n_texts, n_different):
-    """Return the distance that an exact engine exceeds with probability ERROR at most.
-
-    >>> round(limit(100_000, 27), 4)
-    0.0128
-    """
+    """Return the distance that an exact engine exceeds with probability ERROR at most."""
     return sqrt((n_different * log(2) - log(ERROR)) / (2 * n_texts))
 
 
