@@ -28,7 +28,6 @@ from run.entries import ENTRIES, check_entries, task_of_entries
 from run.flags import full_name, parse_args
 from run.rounds import watched
 from run.task import (
-    MAX_PROMPT,
     Task,
     compile_products,
     load_task,
@@ -41,6 +40,7 @@ from variants.registry import whole_from_0
 from variants.speculative import DECODER as DEFAULT
 
 HOST = "127.0.0.1"
+MAX_BYTES = 2**22  # of a request; far more than any context holds
 FLAGS = """draft_model_size target_model_size models_dir backend dtype top_k top_p
 repetition_penalty stop regex json_schema lark""".split()  # flags of main.py: models, sampling
 
@@ -115,8 +115,8 @@ class Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not re.fullmatch("[0-9]{1,9}", length):  # int() would take "-1" and "1_000" too
             raise ValueError(f"need a Content-Length, got {length!r:.80}")
-        if int(length) > MAX_PROMPT:
-            raise ValueError(f"need a request of at most {MAX_PROMPT} bytes, got {length}")
+        if int(length) > MAX_BYTES:
+            raise ValueError(f"need a request of at most {MAX_BYTES} bytes, got {length}")
         try:
             return json_value(self.rfile.read(int(length)))
         except ValueError as error:

@@ -18,7 +18,6 @@ from lib.backend import products
 from lib.pattern import DeadEnd
 from lib.terminal import command
 from run import prompts
-from run.entries import prompt_lines
 from run.flags import parse_args, settings_for_json
 from run.prompts import Job, Written, append_records, record_of, write_records
 from run.task import Task
@@ -192,16 +191,6 @@ def test_a_temperature_at_which_the_decoder_does_not_work_is_the_lines_error(run
     refused, written = records()
     assert refused["error"].startswith("line 1: --decoder big_little needs --temperature 0")
     assert len(written["ids"]) == 9
-
-
-def test_the_longest_line_is_one_prompt_and_a_longer_one_is_refused(flags, monkeypatch):
-    monkeypatch.setattr("run.entries.MAX_PROMPT", 8)
-    write_prompts(["A bear.", "b" * 7])  # with its newline the first line has 8 bytes
-    with open("prompts", "rb") as file:
-        assert [*prompt_lines(file, "prompts")] == [b"A bear.", b"b" * 7]
-    write_prompts(["A bear", "b" * 9])
-    assert ("need lines of at most 8 bytes in prompts, got a longer line 2"
-            in refusal(main.main, *flags))
 
 
 def test_errors_are_counted_again_until_they_are_corrected_and_tried_again(run):
