@@ -52,13 +52,6 @@ class Parser(argparse.ArgumentParser):
         advice = f": did you mean --{meant}?" if meant else "; see --help"
         return f"unrecognized arguments: {word}{advice}"
 
-    def _get_values(self, action, texts):
-        """Return the values of a flag; raise an error for `--flag=--`."""
-        # Before Python 3.13 argparse drops these dashes, and the flag would have no value.
-        if texts == ["--"]:
-            raise argparse.ArgumentError(action, "expected one argument")
-        return super()._get_values(action, texts)
-
     def _get_value(self, action, text):
         """Return the value of a flag; the message of its type's ValueError is the error."""
         parse = action.type or str
