@@ -53,13 +53,6 @@ def new_step(draft, target, new_pattern, temperature, stop, speculates, forces):
     return with_forced_runs(step, allowed, stop) if forces else step
 
 
-def grammar_of_properties(properties):
-    """Return the grammar of a JSON object with exactly these properties, in their order."""
-    schema = {"type": "object", "properties": properties, "required": [*properties],
-              "additionalProperties": False}
-    return grammar_of("json_schema", json.dumps(schema))
-
-
 # ---- measuring
 
 def figures_of_texts(encoder, texts, grammar, temperature, pair, args):
@@ -93,7 +86,10 @@ def all_figures(args):
     encoder, *pair = load_benchmark_pair("pair")
     cases = {}
     for name, properties in PROPERTIES.items():
-        grammar = grammar_of_properties(properties)
+        # An object with exactly these properties, in their order.
+        schema = {"type": "object", "properties": properties, "required": [*properties],
+                  "additionalProperties": False}
+        grammar = grammar_of("json_schema", json.dumps(schema))
         for T in (0.0, 1.0):
             # The object begins on its own line, after the opening.
             texts = [encoder.encode(f"{opening}\n") for opening in OPENINGS[:N_PROMPTS]]

@@ -37,16 +37,12 @@ def read_entry(name: str) -> Decoder:
         step = in_a_sentence(path, lambda: entry.build(*models, **settings))
         return lambda x, n_left, rng: in_a_sentence(path, lambda: step(x, n_left, rng))
 
-    return entry._replace(name=name, build=build_or_raise, exact=partial(not_known, entry))
+    # A file that says that its decoder is not exact is believed. A file that calls it exact, or
+    # has no DECODER, has not shown it: None.
+    def exact(settings):
+        return None if entry.exact(settings) else False
 
-
-def not_known(entry: Decoder, settings: dict) -> bool | None:
-    """Return False if a file says that its decoder is not exact, otherwise None: not known.
-
-    A file that calls its decoder exact has not shown it.
-    """
-    # A file without a DECODER does not say that it is not exact, so its entry gives None too.
-    return None if entry.exact(settings) else False
+    return entry._replace(name=name, build=build_or_raise, exact=exact)
 
 
 def entry_of_functions(rule: rule_file.FileRule) -> Decoder:
