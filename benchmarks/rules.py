@@ -2,7 +2,6 @@
 
     python -m benchmarks rules --json benchmarks/results/rules.json    some minutes
     python -m benchmarks rules --show benchmarks/results/rules.json
-    python -m benchmarks rules --record benchmarks/results/rows.npz    rows of exact/recorded.py
 
     round    of the ratio rule, in a text that continues one of models.OPENINGS. Its guesses and
              rows are recorded as a Place
@@ -20,16 +19,12 @@ start where its own test ended the round before, so its tokens per pass can diff
 
 from collections.abc import Callable
 from functools import partial
-from itertools import islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from exact import recorded
 from exact.expected import chain_bound, mean_tokens
-from exact.recorded import means_table
-from lib import terminal
+from lib.markdown import markdown_table
 from lib.statistics import means
 from measure import command
 from measure.models import LENGTH, OPENINGS, load_benchmark_pair
@@ -46,7 +41,6 @@ from variants.tree import guess_shape
 K = 4
 RECORDED_WIDTHS = (2, 2, 1, 1)  # a width for each of the K levels
 TEMPERATURES = (1.0, 0.7)
-EVERY = 10  # --record writes every tenth round, because neighbours share their text
 
 
 # ---- recording
@@ -137,7 +131,6 @@ def places(draft, target, encoder, n_rounds):
         # More guesses have their own generator, so the text does not depend on them.
         [rng_of_doubled] = rng.spawn(1)
         place = record(x, draft, target, rng)
-        # Called by the table alone: recorded rounds do without.
         doubled = partial(tests_of_doubled, x, place, draft, target, rng_of_doubled)
         yield text, place._replace(doubled=doubled)
         # The ratio rule ends the round, and the next round begins after its tokens.
@@ -150,16 +143,6 @@ def places_of_pair(temperature, n_rounds):
     models = (with_tree_sampling(tree_model(model), temperature=temperature)
               for model in pair)
     return places(*models, encoder, n_rounds)
-
-
-def record_chains(args):
-    """Write the chains of every EVERYth round at temperature 1; return their figures' file."""
-    if args.json:
-        raise ValueError("--json does not apply to --record, which writes its own file")
-    terminal.try_to_write("record", args.record)
-    rounds = islice(places_of_pair(1.0, args.rounds), 0, None, EVERY)
-    recorded.write_chains(args.record, [place.chain() for _, place in rounds])
-    return {"recorded": str(args.record)}
 
 
 # ---- what each test gives
@@ -176,9 +159,7 @@ def tests(place):
 # ---- figures
 
 def all_figures(args):
-    """Return the figures of all temperatures; with --record, the name of the written file."""
-    if args.record:
-        return record_chains(args)
+    """Return the figures of all temperatures."""
     temperatures = {}
     for temperature in TEMPERATURES:
         texts = []  # the number of the round's text
@@ -193,21 +174,25 @@ def all_figures(args):
 
 # ---- the tables
 
+def means_table(figures):
+    """Return the means of rules as Markdown; the first rule of `figures` is the ratio rule."""
+    lines = []
+    for name, row in figures.items():
+        # The z in +z.3f writes a negative number that rounds to 0 as +0.000.
+        lines.append([name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+z.3f}",
+                      f"{row['more_error']:.3f}"])
+    return markdown_table(["rule", "tokens per round", "standard error", "more than ratio",
+                           "standard error"], lines)
+
+
 def paragraphs(figures, args):
     """Yield the sentences and tables of a file."""
-    if "recorded" in figures:
-        path = figures["recorded"]
-        yield from recorded.paragraphs(recorded.figures_of(path=path), path)
-        return
     for temperature, part in figures["temperatures"].items():
         yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} "
                f"texts of {figures['N']} tokens (openings), K = {figures['K']}.")
         yield means_table(part["tests"])
 
 
-FLAGS = {"rounds": dict(type=whole, default=2000,
-                        help="number of rounds to record at each temperature"),
-         "record": dict(type=Path, metavar="FILE", help=f"write every {EVERY}th round at "
-                        "temperature 1 to FILE, for python -m exact.judge --rows; measure "
-                        "nothing else")}
-BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, flags=FLAGS)
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, flags={
+    "rounds": dict(type=whole, default=2000,
+                   help="number of rounds to record at each temperature")})
