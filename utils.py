@@ -86,8 +86,8 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
 
     For the arguments see `load_encoder_hparams_and_params`. With dtype "int8" the model is the
     rounded copy of the float32 model, which is a different distribution. A model of
-    transformers can also have dtype "bfloat16" or "auto", and its logits that belong to no
-    token are always cut off.
+    transformers can also have dtype "bfloat16" or "auto". Logits that belong to no token are
+    cut off.
     """
     folder = find_folder(model_size, models_dir)
     if runs_in_transformers(folder, backend):
@@ -179,15 +179,10 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
 
 
 def runs_in_transformers(folder, backend):
-    """Return whether transformers runs a model: on request, or if it is unknown here.
-
-    ValueError if it is asked to run a GGUF file.
-    """
-    if folder.is_file() and backend == "transformers":
-        raise ValueError(f"--backend transformers needs a Hugging Face folder, got {folder}")
-    model_type = huggingface.folder_model_type(folder)  # None for OpenAI's layout or a file
+    """Return whether transformers runs a model: on request, or if it is unknown here."""
     if backend == "transformers":
         return True
+    model_type = huggingface.folder_model_type(folder)  # None for OpenAI's layout or a file
     if model_type in (None, "gpt2"):
         return False
     return llama.why_unknown(llama.with_rope(read_json(folder / "config.json"))) is not None
