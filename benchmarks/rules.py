@@ -17,8 +17,6 @@ Rounds of one text are not independent, so standard errors count texts. A decode
 start where its own test ended the round before, so its tokens per pass can differ slightly.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -81,7 +79,6 @@ class Place(NamedTuple):
 
     tree: Tree
     p_target: np.ndarray  # [1 + len(tree), n_vocab]
-    doubled: Callable[[], dict] = dict  # tests_of_doubled of this place
 
     def part(self, widths):
         """Return (tree, p_target) of the part of the tree that `first_siblings` describes."""
@@ -117,8 +114,8 @@ def tests_of_doubled(x, place, draft, target, rng):
             "multipath, 2 paths of 4": mean_tokens(verify_best_path, paths, None, p_paths)}
 
 
-def places(draft, target, encoder, n_rounds):
-    """Yield (number of the text, Place) of the ratio rule's rounds, text after text."""
+def recorded_rounds(draft, target, encoder, n_rounds):
+    """Yield (number of the text, {test: expected tokens}) of each round of the ratio rule."""
     text = -1  # the number of the text
     x = []
     end = 0  # the length at which the text ends
@@ -131,18 +128,18 @@ def places(draft, target, encoder, n_rounds):
         # More guesses have their own generator, so the text does not depend on them.
         [rng_of_doubled] = rng.spawn(1)
         place = record(x, draft, target, rng)
-        doubled = partial(tests_of_doubled, x, place, draft, target, rng_of_doubled)
-        yield text, place._replace(doubled=doubled)
+        doubled = tests_of_doubled(x, place, draft, target, rng_of_doubled)
+        yield text, tests(place) | doubled
         # The ratio rule ends the round, and the next round begins after its tokens.
         x = x + verify(*place.chain(), rng)
 
 
-def places_of_pair(temperature, n_rounds):
-    """Return the `places` of the bundled pair at this temperature."""
+def rounds_of_pair(temperature, n_rounds):
+    """Return the `recorded_rounds` of the bundled pair at this temperature."""
     encoder, *pair = load_benchmark_pair("pair")
     models = (with_tree_sampling(tree_model(model), temperature=temperature)
               for model in pair)
-    return places(*models, encoder, n_rounds)
+    return recorded_rounds(*models, encoder, n_rounds)
 
 
 # ---- what each test gives
@@ -162,11 +159,7 @@ def all_figures(args):
     """Return the figures of all temperatures."""
     temperatures = {}
     for temperature in TEMPERATURES:
-        texts = []  # the number of the round's text
-        by_test = []  # the round's expected tokens of each test
-        for text, place in places_of_pair(temperature, args.rounds):
-            texts.append(text)
-            by_test.append(tests(place) | place.doubled())
+        texts, by_test = zip(*rounds_of_pair(temperature, args.rounds))
         temperatures[f"{temperature:g}"] = {
             "texts": len(set(texts)), "tests": means(by_test, texts)}
     return {"N": LENGTH, "K": K, "rounds": args.rounds, "temperatures": temperatures}

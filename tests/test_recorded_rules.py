@@ -83,8 +83,8 @@ def rounds(monkeypatch):
     monkeypatch.setattr(rules, "LENGTH", 10)
     draft, target = map(path_by_path, TOYS["A"])
     encoder = SimpleNamespace(encode=lambda prompt: [0])
-    places = list(rules.places(draft, target, encoder, n_rounds=60))
-    for each, (text, _) in zip(rounds, places, strict=True):
+    recorded = list(rules.recorded_rounds(draft, target, encoder, n_rounds=60))
+    for each, (text, _) in zip(rounds, recorded, strict=True):
         each.text = text
     return rounds
 
