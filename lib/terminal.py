@@ -3,7 +3,6 @@
 import argparse
 import functools
 import io
-import json
 import os
 import shutil
 import sys
@@ -145,16 +144,6 @@ def check_page_path(path: str | Path) -> None:
     if Path(path).suffix != ".html":
         raise ValueError(f"--trace {path}: choose a name that ends in .html")
     try_to_write("trace", Path(path))
-
-
-def read_json_flag(name: str, path: Path) -> Any:
-    """Return the value in the JSON file that a flag names; ValueError if it holds no JSON."""
-    with open_flag(name, str(path), "rb") as file:
-        data = file.read()
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
-        raise ValueError(f"--{name} {path} is not valid JSON: {error}") from None
 
 
 def command(program: str, requirements: str = "requirements.txt") -> Callable:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lib import terminal
+from lib.checkpoints.files import read_json
 from lib.markdown import shown
 from measure.models import LENGTH, SIZES
 from variants.registry import whole
@@ -72,7 +73,7 @@ def run(program, benchmark, argv=None):
 def print_tables(args, benchmark):
     """Print the paragraphs; write --json."""
     if args.show:
-        figures = terminal.read_json_flag("show", args.show)
+        figures = read_json(args.show)
         parts = shown_paragraphs(figures, args, benchmark.paragraphs)
     else:
         figures = measured_figures(args, benchmark.all_figures)
