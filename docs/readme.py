@@ -101,7 +101,8 @@ def which_table(argument=None):
     for title, need, is_exact in [("the target alone", set(), "yes"),
                                   ("a draft", {"draft"}, "yes"),
                                   ("heads, trained on the target", {"heads"}, "yes"),
-                                  ("any of these, and the distribution may change", None, "no")]:
+                                  ("any of these, and the distribution may change", None,
+                                   "no")]:
         cells = []
         for temperature in (0, 1):
             fast = {}  # {decoder: (speed-up, row)} of its fastest row

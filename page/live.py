@@ -27,13 +27,7 @@ from page.page import page_text, run_as_data
 from run.entries import ENTRIES, check_entries, task_of_entries
 from run.flags import full_name, parse_args
 from run.rounds import watched
-from run.task import (
-    Task,
-    compile_products,
-    load_task,
-    models_of_decoder,
-    with_costs,
-)
+from run.task import Task, compile_products, load_task, models_of_decoder, with_costs
 from speculative import generate
 from variants import DECODERS, build, entry_of
 from variants.registry import whole_from_0

@@ -203,7 +203,7 @@ def case_figures(args: Namespace, draft: Target | None, models: Models, texts: l
     turns = timed_turns(with_sampling(guessing, temperature=temperature),
                         with_sampling(target, temperature=temperature), texts[0], N_ROWS, TURNS)
     costs = least_costs(turns)
-    case = {"name": title, "costs": costs._asdict(), "disturbed": disturbance(turns)}
+    case: dict = {"name": title, "costs": costs._asdict(), "disturbed": disturbance(turns)}
 
     def builder_of(name, flags):
         return race.builder(name, flags, temperature, costs=costs, folder=models.folder)
