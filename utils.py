@@ -15,7 +15,6 @@ lib/checkpoints/ reads the files.
 """
 
 import re
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +33,7 @@ MODELS_DIR = Path(__file__).parent / "models"
 
 
 def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dtype=np.float32,
-                                    backend: str = "numba", cut_vocab: bool = False
-                                    ) -> tuple[Encoder, dict, dict]:
+                                    backend: str = "numba") -> tuple[Encoder, dict, dict]:
     """Return the contents of a model folder; download and convert them first if need be.
 
     Parameters
@@ -50,9 +48,6 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
         "numpy" uses NumPy alone, "cupy" a GPU. "numba" uses NumPy's arrays and compiles the
         matrix products of few rows, where Numba is installed. All models of a
         process multiply with the backend of the last call.
-    cut_vocab : bool
-        Leave out the rows of wte that no token has. (Some training code pads wte to a round
-        number of rows.) Without cut_vocab such a folder is refused.
 
     Returns
     -------
@@ -72,33 +67,28 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     if name not in ("float16", "float32", "float64"):  # GPT2 refuses float16
         raise ValueError(f"need dtype float32 or float64, got {name}")
     folder = find_folder(model_size, models_dir)
-    # the module that reads the folder's layout
     layout = huggingface if huggingface.is_model(folder) else openai
     if layout is openai:
         openai.fetch_missing(str(model_size), folder)
     if backend != products.backend:  # one setting of the whole process
         products.set_backend(backend)
     arrays = get_backend(backend) if backend == "cupy" else np
-    # In a ValueError it advises to remove a broken file, so that it is fetched again.
-    advice = openai.advice_to_remove(folder) if layout is openai else nullcontext()
-    with advice:
-        hparams = layout.read_hparams(folder)
-        encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
-        flat = layout.load_all_weights(folder, hparams, dtype)  # one flat array
+    hparams = layout.read_hparams(folder)
+    encoder = read_encoder(folder, hparams["n_vocab"])
+    flat = layout.load_all_weights(folder, hparams, dtype)  # one flat array
     params = cut_params(arrays.asarray(flat), hparams)  # the tree, as views of the array
-    # With cut_vocab this leaves out the padding. Without it read_encoder allowed no padding.
+    # Some training code pads wte to a round number of rows, which belong to no token.
     params["wte"] = params["wte"][: encoder.n_vocab]
     return encoder, hparams | {"n_vocab": encoder.n_vocab}, params
 
 
-def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="numba",
-               cut_vocab=False):
+def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="numba"):
     """Return (tokenizer, model): an Encoder and a GPT2, ChatTokens and a Llama, or a wrapper.
 
     For the arguments see `load_encoder_hparams_and_params`. With dtype "int8" the model is the
     rounded copy of the float32 model, which is a different distribution. A model of
-    transformers can also have dtype "bfloat16" or "auto", and its logits that belong to no
-    token are always cut off.
+    transformers can also have dtype "bfloat16" or "auto". Logits that belong to no token are
+    cut off.
     """
     folder = find_folder(model_size, models_dir)
     if runs_in_transformers(folder, backend):
@@ -113,8 +103,9 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
 
         tokenizer = transformers_tokenizer.transformers_tokenizer(folder)
         other_model = transformers_model.TransformersModel(folder, dtype=dtype)
-        # Either of the two may have more tokens than the other one.
-        transformers_model.cut_vocabulary(tokenizer.n_vocab, other_model)
+        # Either of the two may have more tokens than the other one: families pad their
+        # embeddings differently. The distribution is then the one over tokens that exist.
+        other_model.n_vocab = min(tokenizer.n_vocab, other_model.n_vocab)
         tokenizer.cut(other_model.n_vocab)
         return tokenizer, other_model
     if dtype in ("auto", "bfloat16"):
@@ -124,12 +115,12 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
         # A default run must not load a decoder that it does not use.
         from variants.quantized import int8_copy
 
-        tokenizer, model = load_model(model_size, models_dir, np.float32, backend, cut_vocab)
+        tokenizer, model = load_model(model_size, models_dir, np.float32, backend)
         return tokenizer, int8_copy(model)
     if folder.is_file() or huggingface.folder_model_type(folder) not in (None, "gpt2"):
         return load_chat_model(folder, dtype, backend)
     encoder, hparams, params = load_encoder_hparams_and_params(model_size, models_dir, dtype,
-                                                               backend, cut_vocab)
+                                                               backend)
     return encoder, GPT2(params, hparams["n_head"])
 
 
@@ -166,14 +157,14 @@ def load_chat_model(path, dtype, backend):
 
 
 def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=np.float32,
-              backend="numba", cut_vocab=False):
+              backend="numba"):
     """Return (encoder, draft, target), loaded by `load_model`; draft is None for size None.
 
     The encoder is the target's. A draft with a different vocabulary is wrapped, so that it is a
     model over the target's ids too; ValueError if the two have no token in common. The models
     share their weights if both names lead to one folder.
     """
-    settings = (models_dir, dtype, backend, cut_vocab)
+    settings = (models_dir, dtype, backend)
     encoder, target = load_model(target_model_size, *settings)
     if draft_model_size is None:
         return encoder, None, target
@@ -189,15 +180,10 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
 
 
 def runs_in_transformers(folder, backend):
-    """Return whether transformers runs a model: on request, or if it is unknown here.
-
-    ValueError if it is asked to run a GGUF file.
-    """
-    if folder.is_file() and backend == "transformers":
-        raise ValueError(f"--backend transformers needs a Hugging Face folder, got {folder}")
-    model_type = huggingface.folder_model_type(folder)  # None for OpenAI's layout or a file
+    """Return whether transformers runs a model: on request, or if it is unknown here."""
     if backend == "transformers":
         return True
+    model_type = huggingface.folder_model_type(folder)  # None for OpenAI's layout or a file
     if model_type in (None, "gpt2"):
         return False
     return llama.why_unknown(llama.with_rope(read_json(folder / "config.json"))) is not None
@@ -221,8 +207,8 @@ def find_folder(model_size, models_dir):
     return folder
 
 
-def read_encoder(folder, n_vocab, cut_vocab):
-    """Return the Encoder of a folder; ValueError if it does not have n_vocab symbols."""
+def read_encoder(folder, n_vocab):
+    """Return the Encoder of a folder; ValueError if it has more than n_vocab symbols."""
     vocab, merges, added, files = read_vocabulary(folder)
     ends = read_ends(folder, vocab)
     try:
@@ -230,14 +216,8 @@ def read_encoder(folder, n_vocab, cut_vocab):
     except ValueError as error:
         raise ValueError(f"{error} in {files} of {folder}") from None
     encoder.end_tokens |= {vocab[end] for end in ends if end in vocab}
-    # How many rows wte has beyond the last symbol; negative if it has too few.
-    padding = n_vocab - encoder.n_vocab
-    if padding == 0 or (cut_vocab and padding > 0):
-        return encoder
-    if padding > 0:
-        advice = f"padded by {padding}, which --cut_vocab leaves out"
-    else:
-        advice = ("give the model a row for each token (in transformers: "
-                  "resize_token_embeddings)")
-    raise ValueError(f"need as many symbols in {files} as n_vocab in {folder}, got "
-                     f"{encoder.n_vocab} and {n_vocab}: {advice}")
+    if encoder.n_vocab > n_vocab:
+        raise ValueError(f"need no more symbols in {files} than n_vocab in {folder}, got "
+                         f"{encoder.n_vocab} and {n_vocab}: give the model a row for each "
+                         "token (in transformers: resize_token_embeddings)")
+    return encoder

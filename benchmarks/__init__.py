@@ -6,7 +6,6 @@ variants    every decoder
 acceptance  acceptance against temperature
 rules       expected tokens per round of every test
 batch       several texts per pass
-quantized   how near rounded copies of the target are to it
 patterns    texts that fit a pattern
 engines     other programs on the same work
 low_acceptance  faults in the draft, and the acceptance by position that shows them

@@ -11,8 +11,8 @@ import sys
 from lib.terminal import Help, Parser
 from measure import command
 
-NAMES = ("speed", "variants", "acceptance", "rules", "batch", "quantized", "patterns",
-         "engines", "low_acceptance", "power", "real")
+NAMES = ("speed", "variants", "acceptance", "rules", "batch", "patterns", "engines",
+         "low_acceptance", "power", "real")
 
 
 def main(argv=None):

@@ -30,7 +30,6 @@ def tested_rows(x, models, temperature, rng):  # -> [2, n_tested, n_vocab]
     """Return the target's and the draft's row at every tested position of one text."""
     target, draft = (with_sampling(model, temperature=temperature) for model in models)
     rounds = generate(x, draft_and_verify(draft, target, K), LENGTH, rng)
-    # Rows of guesses that were not tested are left out.
     pairs = [(result.p_target[t], result.p_draft[t])
              for result in rounds for t in range(result.n_tested)]  # in the text's order
     # The pairs are [n_tested, 2, n_vocab]; the axis of the two models becomes the first.
@@ -56,7 +55,6 @@ def all_figures(args):
     own = {T: [] for T in TEMPERATURES}
     same = {T: [] for T in TEMPERATURES}
     for i in range(args.texts):
-        # Each opening is continued several times, with a different seed.
         x = encoder.encode(OPENINGS[i % len(OPENINGS)])
         # The target comes first, in `models` and in the rows, as acceptance_rate takes them.
         models = (target, draft)

@@ -56,7 +56,6 @@ def all_figures(args):
     runs = {}
     per_pass = {}
     for K, (n_tokens, n_rounds) in counts.items():
-        # n_tokens are those of all texts, which every timed action writes.
         runs[K] = {}
         for n in BATCHES:
             rates = n_tokens / np.array(times[n, K])  # of each repeat

@@ -117,17 +117,6 @@ def assisted_engine(encoder, draft, target):
     return write
 
 
-def pytorch_engine(encoder, draft, target):
-    """Return this project's engine on the models that `assisted_engine` has."""
-    import torch
-
-    from wrappers.transformers_model import TransformersModel
-
-    torch.set_num_threads(n_threads(target))
-    models = (TransformersModel(load_peer(name)) for name in ("tales-small", "tales-large"))
-    return our_engine(encoder, *models)
-
-
 def server_engine(encoder, draft, target):
     """Run llama.cpp's servers, without and with a draft, on GGUF files."""
     with tempfile.TemporaryDirectory() as folder:
@@ -151,8 +140,7 @@ def server_engine(encoder, draft, target):
 
 
 ENGINES = {"here": our_engine, "here, match": partial(our_engine, decoder="match"),
-           "here, PyTorch": pytorch_engine, "transformers": assisted_engine,
-           "llama.cpp": server_engine}
+           "transformers": assisted_engine, "llama.cpp": server_engine}
 
 
 # ---- the table
@@ -176,7 +164,6 @@ def engine_row(engine, models, xs, args):
     write = engine(*models)
     for x in xs:
         write(x, 2, 0.0, 0, True)  # warm-up
-        # Plain and speculative texts take turns.
         for speculative in [False, True] * args.repeats:
             start = time.perf_counter()
             ids, n = write(x, args.N, 0.0, 0, speculative)
@@ -189,9 +176,7 @@ def engine_row(engine, models, xs, args):
             _, n_at_1 = write(x, args.N, 1.0, seed, True)
             n_passes_at_1 += n_at_1
     n_ids = args.N * len(xs)
-    # The median over all repeats and prompts, whose texts are equally long.
     rates = [args.N / float(np.median(seconds[speculative])) for speculative in (True, False)]
-    # In the order of COLUMNS.
     values = (n_ids / n_passes, SEEDS * n_ids / n_passes_at_1, *rates)
     return {"same": f"{n_same} of {len(xs)}", **dict(zip(COLUMNS, values))}
 

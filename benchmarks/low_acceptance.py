@@ -86,11 +86,6 @@ def with_positions(draft, change):
     return GPT2(draft.params | {"wpe": change(draft.params["wpe"])}, draft.n_head)
 
 
-def zero_from(wpe, first=128):
-    """Return zeros from position `first` on: vectors that were never trained are near 0."""
-    return np.concatenate([wpe[:first], np.zeros_like(wpe[first:])])
-
-
 def another_tokenizer(draft):
     """Return the draft with permuted ids: the target's token i is order[i] of the draft."""
     order = np.arange(draft.n_vocab)[::-1]
@@ -115,9 +110,7 @@ FAULTS = {
     "cache cut two tokens too early": Fault(partial(WrongCut, n_more=2)),
     "input shifted by one": Fault(partial(reading, change=lambda ids: ids[:-1])),
     "positions off by one": Fault(partial(with_positions, change=lambda wpe: wpe[1:])),
-    "positions from 128 on untrained": Fault(partial(with_positions, change=zero_from)),
     "last 16 tokens visible": Fault(partial(reading, change=lambda ids: ids[-16:])),
-    "last 4 tokens visible": Fault(partial(reading, change=lambda ids: ids[-4:])),
     "without the prompt": Fault(without_prompt),
     "draft at temperature 0.3": Fault(temperature=0.3),
     "draft at temperature 2": Fault(temperature=2.0),

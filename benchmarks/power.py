@@ -32,7 +32,6 @@ def rounds(verify, p_draft, p_target, n, rng):  # [K, V], [K + 1, V] -> [n, K + 
     tokens = []
     for start in range(0, n, most):
         B = min(most, n - start)  # the last call may have fewer rounds
-        # Column t has B guesses drawn from row t of the draft.
         guesses = np.stack([rng.choice(V, B, p=row) for row in p_draft], axis=1)
         draft_rows = np.broadcast_to(p_draft, (B, K, V))
         target_rows = np.broadcast_to(p_target, (B, K + 1, V))
@@ -74,7 +73,6 @@ def fits(tokens, target, fewest=5):
     expected = target * len(tokens)
     is_rare = expected < fewest
     came = np.bincount(tokens, minlength=len(target)).astype(float)
-    # The bin of the rare tokens.
     rare_came = came[is_rare].sum()
     rare_expected = expected[is_rare].sum()
     came = came[~is_rare]

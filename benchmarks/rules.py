@@ -2,14 +2,12 @@
 
     python -m benchmarks rules --json benchmarks/results/rules.json    some minutes
     python -m benchmarks rules --show benchmarks/results/rules.json
-    python -m benchmarks rules --record benchmarks/results/rows.npz    rows of exact/recorded.py
 
     round    of the ratio rule, in a text that continues one of models.OPENINGS. Its guesses and
              rows are recorded as a Place
     widths   numbers of siblings, level by level, of the recorded tree of guesses
     chain    the first sibling drawn on each level: K guesses. So tests of chains and tests of
              trees are given the same guesses
-    best     the draft's K most probable tokens, one below the other: a separate path
     long     the chain and K more drawn guesses: as many rows as two paths of K guesses
     second   a second path of K guesses, independent of the chain; `multipath` tests both
     more     the difference to the ratio rule in the same rounds
@@ -19,36 +17,28 @@ Rounds of one text are not independent, so standard errors count texts. A decode
 start where its own test ended the round before, so its tokens per pass can differ slightly.
 """
 
-from collections.abc import Callable
-from functools import partial
-from itertools import islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from exact import recorded
-from exact.expected import chain_bound, match_tokens, mean_tokens
-from exact.recorded import means_table
-from lib import terminal
+from exact.expected import chain_bound, mean_tokens
+from lib.markdown import markdown_table
 from lib.statistics import means
 from measure import command
 from measure.models import LENGTH, OPENINGS, load_benchmark_pair
 from speculative import verify
 from variants.block import block_verify
-from variants.lenient import lenient_verify
 from variants.multipath import guess_paths, verify_best_path
 from variants.registry import whole
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.tree_gpt2 import tree_model
 from variants.traversal import verify_traversal
-from variants.tree import guess_shape, verify_tree
+from variants.tree import guess_shape
 
 K = 4
 RECORDED_WIDTHS = (2, 2, 1, 1)  # a width for each of the K levels
 TEMPERATURES = (1.0, 0.7)
-EVERY = 10  # --record writes every tenth round, because neighbours share their text
 
 
 # ---- recording
@@ -89,9 +79,6 @@ class Place(NamedTuple):
 
     tree: Tree
     p_target: np.ndarray  # [1 + len(tree), n_vocab]
-    best: list  # K tokens
-    p_best: np.ndarray  # [K + 1, n_vocab], the target's rows along them
-    doubled: Callable[[], dict] = dict  # tests_of_doubled of this place
 
     def part(self, widths):
         """Return (tree, p_target) of the part of the tree that `first_siblings` describes."""
@@ -105,13 +92,9 @@ class Place(NamedTuple):
 
 def record(x, draft, target, rng):
     """Return the Place after x."""
-    one_path = uniform_shape((1,) * K)
     tree, _ = guess_shape(x, K, rng, draft, uniform_shape(RECORDED_WIDTHS))
-    best, _ = guess_shape(x, K, rng, draft, one_path, siblings="top")
     # A model reads the branches of x + tree. It returns a row after x, and one after each node.
-    p_target = target(x + tree, 1 + len(tree))
-    p_best = target(x + best, 1 + K)
-    return Place(tree, p_target, best.tokens, p_best)
+    return Place(tree, target(x + tree, 1 + len(tree)))
 
 
 def tests_of_doubled(x, place, draft, target, rng):
@@ -131,13 +114,12 @@ def tests_of_doubled(x, place, draft, target, rng):
             "multipath, 2 paths of 4": mean_tokens(verify_best_path, paths, None, p_paths)}
 
 
-def places(draft, target, encoder, n_rounds):
-    """Yield (number of the text, Place) of the ratio rule's rounds, text after text."""
+def recorded_rounds(draft, target, encoder, n_rounds):
+    """Yield (number of the text, {test: expected tokens}) of each round of the ratio rule."""
     text = -1  # the number of the text
     x = []
     end = 0  # the length at which the text ends
     for _ in range(n_rounds):
-        # The next text begins, in the first round too.
         if len(x) >= end:
             text += 1
             rng = np.random.default_rng(text)
@@ -146,29 +128,18 @@ def places(draft, target, encoder, n_rounds):
         # More guesses have their own generator, so the text does not depend on them.
         [rng_of_doubled] = rng.spawn(1)
         place = record(x, draft, target, rng)
-        # Called by the table alone: recorded rounds do without.
-        doubled = partial(tests_of_doubled, x, place, draft, target, rng_of_doubled)
-        yield text, place._replace(doubled=doubled)
+        doubled = tests_of_doubled(x, place, draft, target, rng_of_doubled)
+        yield text, tests(place) | doubled
         # The ratio rule ends the round, and the next round begins after its tokens.
         x = x + verify(*place.chain(), rng)
 
 
-def places_of_pair(temperature, n_rounds):
-    """Return the `places` of the bundled pair at this temperature."""
+def rounds_of_pair(temperature, n_rounds):
+    """Return the `recorded_rounds` of the bundled pair at this temperature."""
     encoder, *pair = load_benchmark_pair("pair")
     models = (with_tree_sampling(tree_model(model), temperature=temperature)
               for model in pair)
-    return places(*models, encoder, n_rounds)
-
-
-def record_chains(args):
-    """Write the chains of every EVERYth round at temperature 1; return their figures' file."""
-    if args.json:
-        raise ValueError("--json does not apply to --record, which writes its own file")
-    terminal.try_to_write("record", args.record)
-    rounds = islice(places_of_pair(1.0, args.rounds), 0, None, EVERY)
-    recorded.write_chains(args.record, [place.chain() for _, place in rounds])
-    return {"recorded": str(args.record)}
+    return recorded_rounds(*models, encoder, n_rounds)
 
 
 # ---- what each test gives
@@ -176,41 +147,19 @@ def record_chains(args):
 def tests(place):
     """Return {test: expected tokens of the recorded round}."""
     chain = place.chain()
-    lenient = partial(lenient_verify, lenience=0.3)
-
-    def of_part(test, widths):  # of the recorded tree
-        tree, p_target = place.part(widths)
-        return mean_tokens(test, tree, None, p_target)
-
-    # The best guesses are not drawn, so they have no p_draft: None.
-    return {
-        "ratio": mean_tokens(verify, *chain),
-        "match, drawn guesses": match_tokens(*chain),
-        "match or one-hot, best guesses": match_tokens(place.best, None, place.p_best),
-        "block": mean_tokens(block_verify, *chain),
-        "bound of one chain": chain_bound(*chain),
-        "lenient, 0.3 (lossy)": mean_tokens(lenient, *chain),
-        "siblings 2,1,1,1, multi-step": of_part(verify_tree, (2, 1, 1, 1)),
-        "siblings 2,1,1,1, traversal": of_part(verify_traversal, (2, 1, 1, 1)),
-        "tree 2,2,1, multi-step": of_part(verify_tree, (2, 2, 1)),
-        "tree 2,2,1, traversal": of_part(verify_traversal, (2, 2, 1)),
-    }
+    tree, p_target = place.part((2, 1, 1, 1))
+    return {"ratio": mean_tokens(verify, *chain), "block": mean_tokens(block_verify, *chain),
+            "bound of one chain": chain_bound(*chain),
+            "siblings 2,1,1,1, traversal": mean_tokens(verify_traversal, tree, None, p_target)}
 
 
 # ---- figures
 
 def all_figures(args):
-    """Return the figures of all temperatures; with --record, the name of the written file."""
-    if args.record:
-        return record_chains(args)
+    """Return the figures of all temperatures."""
     temperatures = {}
     for temperature in TEMPERATURES:
-        # Each list has one entry per round.
-        texts = []  # the number of the round's text
-        by_test = []  # the round's expected tokens of each test
-        for text, place in places_of_pair(temperature, args.rounds):
-            texts.append(text)
-            by_test.append(tests(place) | place.doubled())
+        texts, by_test = zip(*rounds_of_pair(temperature, args.rounds))
         temperatures[f"{temperature:g}"] = {
             "texts": len(set(texts)), "tests": means(by_test, texts)}
     return {"N": LENGTH, "K": K, "rounds": args.rounds, "temperatures": temperatures}
@@ -218,21 +167,25 @@ def all_figures(args):
 
 # ---- the tables
 
+def means_table(figures):
+    """Return the means of rules as Markdown; the first rule of `figures` is the ratio rule."""
+    lines = []
+    for name, row in figures.items():
+        # The z in +z.3f writes a negative number that rounds to 0 as +0.000.
+        lines.append([name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+z.3f}",
+                      f"{row['more_error']:.3f}"])
+    return markdown_table(["rule", "tokens per round", "standard error", "more than ratio",
+                           "standard error"], lines)
+
+
 def paragraphs(figures, args):
     """Yield the sentences and tables of a file."""
-    if "recorded" in figures:
-        path = figures["recorded"]
-        yield from recorded.paragraphs(recorded.figures_of(path=path), path)
-        return
     for temperature, part in figures["temperatures"].items():
         yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} "
                f"texts of {figures['N']} tokens (openings), K = {figures['K']}.")
         yield means_table(part["tests"])
 
 
-FLAGS = {"rounds": dict(type=whole, default=2000,
-                        help="number of rounds to record at each temperature"),
-         "record": dict(type=Path, metavar="FILE", help=f"write every {EVERY}th round at "
-                        "temperature 1 to FILE, for python -m exact.judge --rows; measure "
-                        "nothing else")}
-BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, flags=FLAGS)
+BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, flags={
+    "rounds": dict(type=whole, default=2000,
+                   help="number of rounds to record at each temperature")})

@@ -7,7 +7,7 @@
     python -m benchmarks speed --backend cupy --size 124M --json gpu-124M.json
     python -m benchmarks speed --copy --size 124M --only simulated --alpha .98 .96
 
-    passes      bandwidth; milliseconds of passes over M positions, and after several contexts
+    passes      bandwidth; milliseconds of passes over M positions
     simulated   tokens per second for K = 1 .. 8 if a guess is accepted with probability alpha
     own         tokens per second of the bundled pair on its text, K auto too (measure/race.py)
 
@@ -33,7 +33,6 @@ from variants.quantized import int8_copy
 
 KS = range(1, 9)
 ROWS = {"numba": (1, 2, 3, 4, 5, 6, 7, 8, 9, 16), "cupy": (1, 2, 3, 4, 5, 6, 8, 9, 16, 32, 64)}
-CONTEXTS = (64, 512, 1000)
 RUNS = 3  # of every text; --repeats is for passes
 DRAFT_STEPS = 4  # draft passes in a row
 BLOCK = {"numba": 2**29, "cupy": 2**31}  # bytes that are read to measure the bandwidth
@@ -60,15 +59,11 @@ def pass_times(args, encoder, draft, target):
             actions[backend, n] = action
     times = milliseconds(actions, args.repeats)
     draft_times = times.pop("draft")  # the other keys are (backend, number of rows)
-    # Each context has its own model, so that a pass need not read the context again.
-    contexts = {n: rows_actions(target.fresh(), (1,), context=n)[1]
-                for n in CONTEXTS if n < target.n_ctx}
     return {"bandwidth_GB_per_s": rate / 1e9, "floor_ms": 1e3 * floor_s,
             "row_over_floor": row_s / floor_s,
             "draft_ms": {name: ms / DRAFT_STEPS for name, ms in draft_times.items()},
             "rows_ms": {n: ms for (name, n), ms in times.items() if name != "numpy"},
-            "numpy_rows_ms": {n: ms for (name, n), ms in times.items() if name == "numpy"},
-            "context_ms": milliseconds(contexts, args.repeats)}
+            "numpy_rows_ms": {n: ms for (name, n), ms in times.items() if name == "numpy"}}
 
 
 def floor_times(args, target):
@@ -151,9 +146,6 @@ def pass_paragraphs(part):
         # already.
         rows = [row + cells[1:] for row, cells in zip(rows, numpy_rows)]
     yield markdown_table(heads, rows)
-    if len(part["context_ms"]) > 1:
-        yield markdown_table(["tokens in the context", "ms (quartiles)", "relative"],
-                             time_rows(part["context_ms"]))
 
 
 def time_rows(times):
@@ -203,7 +195,6 @@ def all_figures(args):
             continue
         measure, _ = PARTS[part]
         figures[part] = measure(args, encoder, draft, target)
-    # The formula needs measured costs.
     for part in ("simulated", "own"):
         if part in figures and "passes" in figures:
             add_predictions(figures[part]["races"], figures["passes"])

@@ -4,16 +4,12 @@
     python -m docs readme README.md docs/*.md --code   # only blocks that need no run
     python -m docs pictures all             # from the figures in benchmarks/results/
     python -m docs run                      # put the stored run into today's page
-    python -m docs run --record             # run the bundled pair again
-    python -m docs run --record --seconds   # on a quiet machine: race plain decoding too
-    python -m docs run --picture            # draw the README's picture of it, with Chromium
     python -m docs tour                     # execute docs/tour.ipynb in place
-    python -m docs words README.md docs/*.md           # words that a page may not use
 """
 
 import sys
 
-from docs import readme, run, tour, words
+from docs import readme, run, tour
 from docs.pictures import gallery
 from lib.terminal import Help, Parser, command
 
@@ -34,19 +30,10 @@ def main(argv=None):
     part.set_defaults(make=lambda args: gallery.write_pictures(args.name))
 
     part = things.add_parser("run", help="docs/run.html, the page of one recorded run")
-    part.add_argument("--record", action="store_true", help="run the bundled pair first")
-    part.add_argument("--seconds", action="store_true",
-                      help="also record times and a race (needs --record)")
-    part.add_argument("--picture", action="store_true",
-                      help="draw the README's picture of the page instead")
-    part.set_defaults(make=lambda args: run.write_page(args.record, args.seconds, args.picture))
+    part.set_defaults(make=lambda args: run.write_page())
 
     part = things.add_parser("tour", help="docs/tour.ipynb, with the outputs of a fresh run")
     part.set_defaults(make=lambda args: tour.write_tour())
-
-    part = things.add_parser("words", help="find words that a page may not use")
-    part.add_argument("files", nargs="+", help="pages to read")
-    part.set_defaults(make=lambda args: words.check_pages(args.files))
 
     args = parser.parse_args(argv)
     return args.make(args)

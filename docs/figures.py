@@ -72,11 +72,6 @@ class Cell(NamedTuple):
     words: str  # the table, the row and the column, as in a marker
 
 
-def blanked(match):
-    """Return as many spaces as a match has characters, so that offsets on the page stay."""
-    return " " * len(match[0])
-
-
 def named_labels(wanted, labels):
     """Return the labels that a marker names; KeyError if a table has no such label."""
     if wanted == "*":
@@ -97,7 +92,6 @@ def cell_numbers(rows, row, column):
         for head in named_labels(column, rows[label]):
             in_cell = NUMBER.findall(str(rows[label][head]))
             for number in in_cell if quotes_all else in_cell[:1]:
-                # A comma separates thousands.
                 numbers.append((float(number.replace(",", "")), label, head))
     return numbers
 
@@ -152,16 +146,10 @@ def as_written(number, figure, is_percentage):
     return text.removeprefix("0") if figure.startswith(".") else text
 
 
-def marker_cells(marker):
-    """Return the cells that all lines of a marker name."""
-    lines = marker["cells"].split("\n")
-    return [cell for line in lines for cell in line_cells(line.strip())]
-
-
 def renewed_page(text):
     """Return a page with the figures that its markers name; raise `Unbound`."""
     # Offsets are the same in text and in prose, but only text still has the markers.
-    prose = NOT_PROSE.sub(blanked, text)
+    prose = NOT_PROSE.sub(lambda match: " " * len(match[0]), text)
     places = [*MARKER.finditer(text), *FIGURE.finditer(prose), *PARAGRAPH_END.finditer(prose)]
     pieces = []  # of the new page
     end = 0  # of the previous figure
@@ -177,14 +165,14 @@ def renewed_page(text):
             cell = cells.pop(0)
             check_label(line, cell)
             is_percentage = re.match(" %| percent", prose[place.end() :]) is not None
-            # The text between two figures stays.
             pieces += [text[end:start], as_written(cell.number, figure, is_percentage)]
             end = place.end()
         elif cells:
             raise Unbound(f"need a figure for the cell with {cells[0].number:g} before: "
                           f"{line_at(text, place.start())}")
         elif place.re is MARKER:
-            cells = marker_cells(place)
+            lines = place["cells"].split("\n")
+            cells = [cell for line in lines for cell in line_cells(line.strip())]
     return "".join([*pieces, text[end:]])
 
 

@@ -179,7 +179,6 @@ def update(files, only_code=False):
         page = fill(path.read_text(encoding="utf-8"), kinds)
         # Pages without a marker have figures that are not bound.
         if figures.MARKER.search(page):
-            # The error is raised again with the name of the page.
             try:
                 page = figures.renewed_page(page)
             except figures.Unbound as error:

@@ -7,7 +7,6 @@ judge      the command that judges a test in your file
 oracle     a check of a verifier over arrays or in a program, in one file to copy
 expected   the expected tokens per round of each test, given guesses and rows
 optimum    the best acceptance that any exact rule reaches
-recorded   tests compared on recorded rows of the bundled pair
 rules      verification rules used or discussed in public, and how far they are from the target
 engines    the verifiers that engines ship, run as they are
 """

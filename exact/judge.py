@@ -4,7 +4,6 @@
     python -m exact.judge FILE.py --temperature 0    for greedy decoding
     python -m exact.judge FILE.py --K 5              with 5 guesses per round
     python -m exact.judge FILE.py --N 6              texts of at least 6 new tokens
-    python -m exact.judge FILE.py --rows             and its tokens per round on recorded rows
 
 FILE.py defines a verify, a guess, a step or a DECODER, as exact/rule_file.py says. A step is
 compared with the target under the file's `setting` and `STOP`. Of a DECODER the step is judged
@@ -34,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import speculative
-from exact import oracle, recorded, rule_file, toys
+from exact import oracle, rule_file, toys
 from exact.law import (
     NOT_DETERMINISTIC,
     RERUNS,
@@ -144,7 +143,7 @@ class Judged(NamedTuple):
     step_of: Callable[[Model, Model, int], Step]  # (draft, target, K) -> step
     toys: Mapping[str, Toy]
     by_rounds: Collection[str] = ()  # toys on which rounds are enumerated, instead of texts
-    verify: Test | None = None  # a test of drawn guesses
+    are_drawn: bool = False  # the guesses, from the draft
     setting: Setting | None = None
     stop: tuple[int, ...] = ()
     note: str = ""  # on what is not judged
@@ -293,8 +292,8 @@ def judged_verify(verify: Test, make_guesses: Callable = speculative.guess) -> J
     def step_of(draft, target, K):
         return make_step(target, K, partial(make_guesses, draft=draft), verify)
 
-    is_drawn = make_guesses is speculative.guess
-    return Judged(step_of, FOR_VERIFY, BY_ROUNDS, verify if is_drawn else None)
+    are_drawn = make_guesses is speculative.guess
+    return Judged(step_of, FOR_VERIFY, BY_ROUNDS, are_drawn)
 
 
 def judged_step(step: Callable, setting: Setting | None = None,
@@ -369,7 +368,6 @@ def test_of_decoder(entry: Decoder) -> Callable:
     """Return the test of a decoder's entry; AssertionError if it needs other arguments."""
     test = entry.test
     parameters = inspect.signature(test).parameters.values()
-    # the names of the arguments that have no default
     needed = [one.name for one in parameters if one.default is one.empty]
     # the first argument of a test of trees is called tree
     if needed[:1] == ["tree"]:
@@ -421,7 +419,7 @@ def draws_nothing(judged: Judged) -> bool:
     def n_drawn(rng):
         done = judged.step_of(draft, target, 2)([*X], 3, rng)
         # each guess that is drawn from the draft has drawn one number
-        return rng.draws - (len(done.guesses) if judged.verify else 0)
+        return rng.draws - (len(done.guesses) if judged.are_drawn else 0)
 
     return law(n_drawn).keys() == {0}
 
@@ -528,30 +526,10 @@ def print_verdict(judged: Judged) -> None:
         print(judged.note)
 
 
-def print_rows(name: str, verify: Test, is_wrong: bool) -> bool:
-    """Print a verify's tokens on the recorded rounds; return whether it is wrong."""
-    figures = recorded.figures_of(name, verify)
-    for paragraph in recorded.paragraphs(figures):
-        print(f"\n{paragraph}", flush=True)
-    is_above = recorded.is_above_bound(figures, name)
-    if is_wrong:
-        print(f"{name} is not exact: the bound does not hold for it.")
-    elif is_above:
-        print(f"{name} is not exact: its mean is more than 6 standard errors above the bound.")
-    return is_wrong or is_above
-
-
 def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float = 1,
-                    with_rows: bool = False, K: int | None = None, N: int = 0,
-                    end_by: float = math.inf) -> int:
+                    K: int | None = None, N: int = 0, end_by: float = math.inf) -> int:
     """Judge a file and print; return the exit status, 0 if all distributions are right."""
     judged = judged_file(path, temperature)._replace(tolerance=tolerance, N=N)
-    verify = judged.verify
-    if with_rows and judged.decoder:
-        verify = rule_file.checked_verify(test_of_decoder(judged.decoder))
-    if with_rows and not verify:
-        raise AssertionError("--rows needs a function verify alone, because the recorded rows "
-                             "come with guesses that were drawn from the draft")
     if K and not judged.has_K:
         raise AssertionError("leave out --K, because the DECODER's build has no K")
     if K:
@@ -568,14 +546,11 @@ def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float 
             print(f"with {' and '.join(words)}:")
             judged = judged.under(sampling)._replace(toys={"D": D}, K=K or 2)
             wrong = first_wrong(judged)
-    is_wrong = wrong is not None
     if wrong:
         print_fault(judged, wrong, path, end_by)
-    else:
-        print_verdict(judged)
-    if with_rows and verify:
-        is_wrong = print_rows(path.name, verify, is_wrong)
-    return int(is_wrong)
+        return 1
+    print_verdict(judged)
+    return 0
 
 
 def answer(file: str, **flags: Any) -> int:
@@ -616,8 +591,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tolerance", type=partial(positive, limit=1), default=ROUNDING,
                         help="call a rule exact up to this total variation (default: "
                              f"%(default)g; float32 needs {FLOAT32:g})")
-    parser.add_argument("--rows", action="store_true", dest="with_rows",
-                        help="also show the tokens per round of verify on recorded rounds")
     parser.add_argument("--seconds", type=positive, default=SECONDS,
                         help="time limit in seconds (default: %(default)g)")
     flags = vars(parser.parse_args(argv))

@@ -57,7 +57,6 @@ def best_accepted(guesses: ProbabilityOf, p_target: np.ndarray) -> Any:
         all_in_A = sum(p for tokens, p in guesses.items() if set(tokens) <= set(A))
         return all_in_A - sum(p_target[token] for token in A)
 
-    # all sets of tokens, by their size
     n_vocab = len(p_target)
     largest: Any = 0  # the excess of the empty set
     for size in range(1, n_vocab + 1):

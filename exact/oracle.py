@@ -163,7 +163,7 @@ TOYS = {
 
 # {wrong rule: its figures for V = K = 3}: the total variation from the target on each toy of
 # TOYS, and their mean tokens per round
-KNOWN = {  # written by exact/rules/oracle_rows.py
+KNOWN = {
     "greedy-match: match with the target's best token, at any temperature":
         (0.58, 0.59, 0.415522, 0.61, 1.285554),
     "half-threshold: one-hot rule; argmax guesses, accepted from p_target = .5 on":
@@ -214,7 +214,6 @@ KNOWN = {  # written by exact/rules/oracle_rows.py
     "plan-ratio: the number of guesses that pays best; ratio rule":
         (0.18495, 0.0, 0.0, 0.0, 2.251389),
 }
-# end of KNOWN
 # figures that differ by less are called equal
 TOLERANCE = 3e-6
 
@@ -707,7 +706,6 @@ def distributions(cases, written):
         # rounds that wrote fewer than m tokens: the target's row gives token number m
         came = came[..., None] * row_after
         should = should[..., None] * row_after
-        # rounds that wrote exactly m tokens
         is_whole = n_tokens == m
         texts = written.tokens[is_whole, :m]
         whole = np.zeros_like(came)

@@ -76,12 +76,7 @@ def rows_of_numbers(model: Sequence[Sequence[int]]) -> list[np.ndarray]:
 
 
 def markov(tenths: Sequence[str]) -> Model:
-    """Return the model whose row after a text is the row of the text's last token.
-
-    >>> model = markov(["154", "433", "118"])
-    >>> [str(p) for p in model([2, 0])[-1]]  # the row after token 0
-    ['1/10', '1/2', '2/5']
-    """
+    """Return the model whose row after a text is the row of the text's last token."""
     return numbered(fractions(tenths), by_last_token)
 
 

@@ -4,14 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def markdown_table(head: Sequence, rows: Iterable[Sequence]) -> str:
-    """Return a table, one line per row.
-
-    >>> print(markdown_table(["K", "tokens"], [[1, 1.7], [3, 2.533]]))
-    | K | tokens |
-    | --- | --- |
-    | 1 | 1.7 |
-    | 3 | 2.533 |
-    """
+    """Return a table, one line per row."""
     lines = [head, ["---"] * len(head), *rows]
     # Cells become strings here, because a cell may be a number or None.
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)

@@ -10,7 +10,6 @@ from pathlib import Path
 from lib.checkpoints.files import atomic, file_lock
 
 NEWEST = 2**13  # tokens that the file keeps; counting them takes half a second and 40 MB
-MOST_BYTES = 2**26  # of a file, and far more than NEWEST tokens have
 
 
 def read_memory(path, n_vocab):
@@ -19,10 +18,7 @@ def read_memory(path, n_vocab):
         return []
     try:
         with open(path, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise ValueError
-        texts = [json.loads(line) for line in data.splitlines()]
+            texts = [json.loads(line) for line in file]
         # A file for a different vocabulary has no good text.
         good = all(type(token) is int and 0 <= token < n_vocab and text["n_vocab"] == n_vocab
                    for text in texts for token in text["ids"])

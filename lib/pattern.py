@@ -89,11 +89,6 @@ def tokenizer_of(encoder) -> Any:
 
 # ---- matchers
 
-def new_matcher(grammar: str, encoder) -> Any:
-    """Return llguidance's matcher, which walks a grammar; it prints nothing."""
-    return llguidance().LLMatcher(tokenizer_of(encoder), grammar, log_level=0)
-
-
 def next_bits(matcher: Any) -> bytes | None:
     """Return a bit for each token that may follow, or None if the matcher failed for good.
 
@@ -118,7 +113,7 @@ def matcher_of(grammar: str, encoder) -> Any:
 
     ValueError if the first token of a text cannot be one of the encoder's.
     """
-    matcher = new_matcher(grammar, encoder)
+    matcher = llguidance().LLMatcher(tokenizer_of(encoder), grammar, log_level=0)
     if matcher.is_error() or next_bits(matcher) is None:
         raise ValueError(f"this tokenizer cannot write the pattern: {why_lost(matcher)}")
     return matcher

@@ -50,11 +50,7 @@ def means(rows: list[dict], texts: Any) -> dict[str, dict[str, float]]:
 # ---- intervals
 
 def resamples(n_prompts: int, seed: int = 0) -> np.ndarray:  # -> [N_RESAMPLES, n_prompts]
-    """Return how often each prompt is in each resample.
-
-    >>> bool((resamples(6).sum(axis=1) == 6).all())
-    True
-    """
+    """Return how often each prompt is in each resample."""
     # Drawing n prompts with replacement is one draw of a multinomial distribution.
     rng = np.random.default_rng(seed)
     return rng.multinomial(n_prompts, np.full(n_prompts, 1 / n_prompts), size=N_RESAMPLES)

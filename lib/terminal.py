@@ -3,7 +3,6 @@
 import argparse
 import functools
 import io
-import json
 import os
 import shutil
 import sys
@@ -51,13 +50,6 @@ class Parser(argparse.ArgumentParser):
         meant = meant_name(word.lstrip("-").partition("=")[0], flags)
         advice = f": did you mean --{meant}?" if meant else "; see --help"
         return f"unrecognized arguments: {word}{advice}"
-
-    def _get_values(self, action, texts):
-        """Return the values of a flag; raise an error for `--flag=--`."""
-        # Before Python 3.13 argparse drops these dashes, and the flag would have no value.
-        if texts == ["--"]:
-            raise argparse.ArgumentError(action, "expected one argument")
-        return super()._get_values(action, texts)
 
     def _get_value(self, action, text):
         """Return the value of a flag; the message of its type's ValueError is the error."""
@@ -125,7 +117,6 @@ def flags_given(words: Iterable[str]) -> set[str]:
     >>> sorted(flags_given(["--K", "4", "--seed=3", "prompts"]))
     ['K', 'seed']
     """
-    # "--K=4" becomes "K"
     return {word[2:].partition("=")[0] for word in words if word.startswith("--")}
 
 
@@ -153,16 +144,6 @@ def check_page_path(path: str | Path) -> None:
     if Path(path).suffix != ".html":
         raise ValueError(f"--trace {path}: choose a name that ends in .html")
     try_to_write("trace", Path(path))
-
-
-def read_json_flag(name: str, path: Path) -> Any:
-    """Return the value in the JSON file that a flag names; ValueError if it holds no JSON."""
-    with open_flag(name, str(path), "rb") as file:
-        data = file.read()
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
-        raise ValueError(f"--{name} {path} is not valid JSON: {error}") from None
 
 
 def command(program: str, requirements: str = "requirements.txt") -> Callable:

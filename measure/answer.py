@@ -148,7 +148,6 @@ def answer_of(case: Mapping) -> Answer:
 
 def reason_for_no_answer(case: Mapping) -> str:
     """Return why a race decides nothing, with what to do about it, or ""."""
-    # Only the first obstacle is named.
     if case["N"] < FEWEST_TOKENS:
         return (f"texts of fewer than {FEWEST_TOKENS} tokens are too short (--N {case['N']}): "
                 "choose a larger --N.")

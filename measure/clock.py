@@ -69,10 +69,10 @@ def processor():
     return f"{name} with AVX-512" if has_avx512 else name
 
 
-def rows_actions(model, rows, context=64, backend=None):
-    """Return {n: a function that runs a pass over n rows} of a model, after `context` ids."""
+def rows_actions(model, rows, backend=None):
+    """Return {n: a function that runs a pass over n rows} of a model, after a short context."""
     rng = np.random.default_rng(0)
-    prompt = [1] * context
+    prompt = [1] * 64
 
     def read(n):
         """Run a pass over n new tokens."""

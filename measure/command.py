@@ -1,6 +1,5 @@
 """Share what commands that measure need: flags, errors in one line, and cells of tables."""
 
-import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lib import terminal
+from lib.checkpoints.files import read_json
 from lib.markdown import shown
 from measure.models import LENGTH, SIZES
 from variants.registry import whole
@@ -23,10 +23,9 @@ class Benchmark(NamedTuple):
     N: int = LENGTH  # the default of --N
     flags: dict = {}  # {further flag: its settings for argparse}
     requirements: str = "requirements.txt"
-    draw: Callable | None = None  # (figures, path) -> None: the picture of --plot
 
 
-WITH_SHOW = {"show", "only", "plot"}  # flags that apply to stored figures
+WITH_SHOW = {"show", "only"}  # flags that apply to stored figures
 # Flags of several tables.
 SIZE = dict(choices=SIZES, default="pair", help="size of the models, or the bundled pair")
 BACKEND = dict(choices=("numba", "cupy"), default="numba",
@@ -72,28 +71,14 @@ def run(program, benchmark, argv=None):
 
 
 def print_tables(args, benchmark):
-    """Print the paragraphs; write --json and draw --plot."""
-    plot = args.plot if benchmark.draw else None
-    if plot:
-        # What would fail at the end is an error before the measurement.
-        importlib.import_module("matplotlib")
-        terminal.try_to_write("plot", plot)
+    """Print the paragraphs; write --json."""
     if args.show:
-        figures = terminal.read_json_flag("show", args.show)
+        figures = read_json(args.show)
         parts = shown_paragraphs(figures, args, benchmark.paragraphs)
     else:
         figures = measured_figures(args, benchmark.all_figures)
         parts = benchmark.paragraphs(figures, args)
     terminal.print_safely("\n\n".join(parts), sys.stdout)
-    try:
-        if plot:
-            benchmark.draw(figures, plot)
-    finally:  # also if the figures are too few for a picture
-        # Figures of a measurement that Ctrl-C or an error ended are printed first.
-        if not args.show and "interrupted" in figures:
-            if figures["interrupted"]:
-                raise ValueError(figures["interrupted"])
-            raise KeyboardInterrupt
 
 
 def measured_figures(args, all_figures):

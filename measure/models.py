@@ -29,7 +29,6 @@ def load_benchmark_pair(size, backend="numba"):
     """
     products.set_backend(backend)
     products.warm_up(np.float32, notify)
-    # The bundled pair has its own tokenizer and trained weights.
     if size == "pair":
         return load_pair("tales-small", "tales-large", backend=backend)
     hparams = GPT2_SIZES[size]

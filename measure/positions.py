@@ -104,7 +104,6 @@ def speedups_of_counts(counts: PositionCounts, costs: Costs) -> dict[int, dict]:
     tested, accepted = (each.sum(axis=0) for each in counts)
     acceptance = accepted_share(accepted, tested)[:most]
     speedups = tokens_of_rounds(acceptance) / round_time
-    # The same for each resample of the prompts.
     resampled = resampled_acceptance(counts)[:, :most]
     lows, highs = interval(tokens_of_rounds(resampled) / round_time)
     return {K: {"speedup": float(speedup), "low": float(low), "high": float(high)}

@@ -58,7 +58,6 @@ def builder(name, flags, temperature, **known):
             replacement.seconds = draft.seconds
             draft = replacement
         models = Models(draft, target, {"temperature": temperature}, **known)
-        # Plain decoding runs the target alone.
         if name is None:
             return build_plain("speculative", models)
         return build(name, models, flags)
@@ -89,34 +88,26 @@ def write_text(draft, target, build_step, ids, N, seed, stop=()):
     return run
 
 
-def race(draft, target, builders, texts, N, repeats, stop=()):
-    """Return {name: the runs of a decoder}."""
-    results = {name: [] for name in builders}
-    for written in raced_repeats(draft, target, builders, texts, N, repeats, stop):
-        for name, runs in results.items():
-            runs.append(written[name])
-    return results
-
-
-def raced_repeats(draft, target, builders, texts, N, repeats, stop=(), title=None):
-    """Yield {name: a Run per text} after each repeat; show a bar of texts."""
+def race(draft, target, builders, texts, N, repeats, stop=(), title=None):
+    """Return {name: the runs of a decoder}; show a bar of texts."""
     n_texts = len(builders) * (1 + repeats * len(texts))  # with those of the warm-up
     # Without a terminal, a long race says every minute that it is alive.
     seldom = {} if sys.stderr.isatty() else {"delay": 60, "mininterval": 60}
+    results = {name: [] for name in builders}
     with tqdm(total=n_texts, desc=title, unit="text", leave=False, **seldom) as bar:
         # The warm-up: no time of these texts counts.
         for build_step in builders.values():
             write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0, stop)
             bar.update()
         for repeat in range(repeats):
-            results = {name: [] for name in builders}
+            for runs in results.values():
+                runs.append([])
             for i, ids in enumerate(texts):
-                # All decoders write text i, one after the other.
                 for name, build_step in builders.items():
                     run = write_text(draft, target, build_step, ids, N, (repeat, i), stop)
-                    results[name].append(run)
+                    results[name][repeat].append(run)
                     bar.update()
-            yield results
+    return results
 
 
 # ---- figures

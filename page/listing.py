@@ -73,9 +73,7 @@ def code_lines(function: Callable) -> list[tuple[int, str]]:
     # quotes.
     quotes = [i for i, line in enumerate(lines) if '"""' in line]
     if quotes and function.__doc__:
-        # A docstring of one line opens and closes in that line.
         is_short = lines[quotes[0]].count('"""') == 2
         end = quotes[0] if is_short else quotes[1]
         numbered = numbered[: quotes[0]] + numbered[end + 1 :]
-    # An empty line has no text.
     return [(number, text) for number, text in numbered if text]

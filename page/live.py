@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -28,22 +27,15 @@ from page.page import page_text, run_as_data
 from run.entries import ENTRIES, check_entries, task_of_entries
 from run.flags import full_name, parse_args
 from run.rounds import watched
-from run.task import (
-    MAX_PROMPT,
-    Task,
-    compile_products,
-    load_task,
-    models_of_decoder,
-    with_costs,
-)
+from run.task import Task, compile_products, load_task, models_of_decoder, with_costs
 from speculative import generate
 from variants import DECODERS, build, entry_of
 from variants.registry import whole_from_0
 from variants.speculative import DECODER as DEFAULT
 
 HOST = "127.0.0.1"
-MOST_WAITING = 8  # requests, with the one whose text is being generated
-FLAGS = """draft_model_size target_model_size models_dir cut_vocab backend dtype top_k top_p
+MAX_BYTES = 2**22  # of a request; far more than any context holds
+FLAGS = """draft_model_size target_model_size models_dir backend dtype top_k top_p
 repetition_penalty stop regex json_schema lark""".split()  # flags of main.py: models, sampling
 
 
@@ -93,7 +85,6 @@ class Handler(BaseHTTPRequestHandler):
 
     timeout = 10  # seconds until a connection without a byte, read or sent, is closed
     lock = threading.Lock()  # of the text that is being generated
-    places = threading.BoundedSemaphore(MOST_WAITING)  # of the requests that wait for the lock
 
     def do_GET(self):
         if self.begin("/", "text/html"):
@@ -103,10 +94,9 @@ class Handler(BaseHTTPRequestHandler):
         if not self.begin("/decode", "application/jsonl"):
             return
         try:
-            with self.place():
-                task = task_of(self.server.task, self.read_json())
-                with self.lock:  # a second request waits for the first
-                    send_rounds(task, self.send)
+            task = task_of(self.server.task, self.read_json())
+            with self.lock:  # a second request waits for the first
+                send_rounds(task, self.send)
         except (ConnectionError, TimeoutError):
             pass  # the tab was closed
         except ValueError as error:
@@ -114,23 +104,13 @@ class Handler(BaseHTTPRequestHandler):
         except Exception as error:  # the page shows any error
             self.send({"error": f"cannot decode this request: {in_one_line(error)}"})
 
-    @contextmanager
-    def place(self):
-        """Hold one of few places, so that neither threads nor bodies fill the memory."""
-        if not self.places.acquire(blocking=False):
-            raise ValueError(f"{MOST_WAITING} other requests wait for a text: try again later")
-        try:
-            yield
-        finally:
-            self.places.release()
-
     def read_json(self):
         """Return the JSON value in the body of the request; ValueError if it has none."""
         length = self.headers.get("Content-Length", "")
         if not re.fullmatch("[0-9]{1,9}", length):  # int() would take "-1" and "1_000" too
             raise ValueError(f"need a Content-Length, got {length!r:.80}")
-        if int(length) > MAX_PROMPT:
-            raise ValueError(f"need a request of at most {MAX_PROMPT} bytes, got {length}")
+        if int(length) > MAX_BYTES:
+            raise ValueError(f"need a request of at most {MAX_BYTES} bytes, got {length}")
         try:
             return json_value(self.rfile.read(int(length)))
         except ValueError as error:

@@ -54,7 +54,6 @@ def run_summary(rounds: Sequence[dict]) -> dict:
     accepted = Counter()  # {position: accepted guesses}
     seconds = Counter()  # {model: seconds of its passes}
     for seen in rounds:
-        # Counter.update adds.
         seconds.update(seen["seconds"])
         if seen.get("forced"):  # its guesses are accepted without a test
             continue

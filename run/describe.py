@@ -6,7 +6,6 @@ from argparse import Namespace
 from collections.abc import Callable
 
 from lib.markdown import shown
-from lib.pattern import KINDS
 from lib.terminal import print_safely
 from run.compare import SHORTEST
 from run.task import Task
@@ -15,7 +14,7 @@ PLAIN_TITLE = "Plain decoding (target alone)"
 
 
 def comparison_in_words(numbers: dict, args: Namespace, has_texts: bool = True) -> str:
-    """Return what main.py prints: both decoders' time and text, the table, what to try next.
+    """Return what main.py prints: both decoders' time and text, the table, and notes.
 
     Without `has_texts` both texts are left out, because they were printed as they were written.
     """
@@ -27,7 +26,7 @@ def comparison_in_words(numbers: dict, args: Namespace, has_texts: bool = True) 
         *(texts if has_texts else ()),
         *table_lines(numbers, decoder), "", *note_lines(numbers, args),
         f"Matrix products: {numbers['product']}",
-        *(f"Try: {step}" for step in next_steps(numbers, args))])
+        *([f"Try: {tip}"] if (tip := next_step(numbers, args)) else [])])
 
 
 def text_lines(run: dict, title: str, is_identical: bool = False) -> list[str]:
@@ -62,7 +61,6 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
     """Return the table: plain decoding and the decoder in two columns, the speed-up first."""
     plain = numbers["autoregressive"]
     fast = numbers[decoder]
-    # Cells of the decoder's column that have several parts.
     too_short = f"-  (a text has fewer than {SHORTEST} tokens)"
     if min(plain["tokens"], fast["tokens"]) >= SHORTEST:
         too_short = "-  (a text ended in its first round)"  # no time after the prompt's
@@ -101,7 +99,6 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
         ("accepted per round", "-", rounds_in_words(numbers["rounds_by_accepted"])),
         ("forced by pattern", "-", shown(numbers.get("forced"), "{} tokens, without a pass")),
         ("texts identical", "", identical)]
-    # A row without a figure of the decoder is left out.
     return [f"{name:<20}{before:>9}   {after}" for name, before, after in rows if after != "-"]
 
 
@@ -180,6 +177,20 @@ def judge_command(args: Namespace) -> str:
     return f"{command} --temperature 0" if is_greedy else command
 
 
+def next_step(numbers: dict, args: Namespace) -> str | None:
+    """Return what to try next: measure whether a slow run's models pay, or see the run."""
+    speedup = numbers["speedup_measured"]
+    if speedup is not None and speedup < 1:
+        draft = args.draft_model_size if "draft" in args.needs else "none"
+        words = {"target": args.target_model_size, "draft": draft}
+        words |= {name: getattr(args, name) for name in ("models_dir", "decoder", "backend")
+                  if name in args.given}
+        flags = " ".join(f"--{name} {shlex.quote(word)}" for name, word in words.items())
+        return (f"python -m tools.will_it_pay {flags}, because this was slower than plain "
+                "decoding")
+    return None if args.trace else "--trace run.html, and open run.html"
+
+
 def pattern_line(fits: bool, ended_by: str) -> str:
     """Return whether the text fits its pattern, and why if it does not."""
     if fits:
@@ -187,51 +198,3 @@ def pattern_line(fits: bool, ended_by: str) -> str:
     if ended_by == "stop":
         return "The text does not fit the pattern: --stop ended it."
     return "The text does not fit the pattern yet: it was cut off. Allow more tokens."
-
-
-def next_steps(numbers: dict, args: Namespace) -> list[str]:
-    """Return one thing to try next, which the run has not done, with the run's flags.
-
-    Return [] if there is none.
-    """
-    speedup = numbers["speedup_measured"]
-    is_slower = speedup is not None and speedup < 1
-    pay = pay_command(args)
-    if numbers.get("vocabularies") and is_slower:
-        return ["--decoder quantized, whose draft has the target's own vocabulary"]
-    if pay and is_slower:
-        return [f"{pay}, because this was slower than plain decoding"]
-    if args.trace:
-        return [f"{pay}, which measures more texts"] if pay else []
-    # At temperature 0 all probabilities on the page are 0 or 1.
-    is_flat = args.temperature == 0 and not args.entry.greedy
-    temperature = " --temperature 1" if is_flat else ""
-    return [f"--trace run.html{temperature}, and open run.html"]
-
-
-def pay_command(args: Namespace) -> str | None:
-    """Return the command that measures the run's models, decoder and temperature.
-
-    None if the run has a flag that tools.will_it_pay lacks, so that it would measure something
-    else.
-    """
-    own = {"dtype", "top_k", "top_p", "repetition_penalty", "window", *KINDS}
-    own |= {*args.settings}
-    if args.entry.is_chain:
-        own.discard("K")  # every K is measured
-    if own & args.given:
-        return None
-    words = ["python -m tools.will_it_pay"]
-    if args.given & {"target_model_size", "draft_model_size"}:
-        # Both, because the two programs have different defaults.
-        draft = args.draft_model_size if "draft" in args.needs else "none"
-        words += [f"--target {shlex.quote(args.target_model_size)}",
-                  f"--draft {shlex.quote(draft)}"]
-    for name in ("models_dir", "decoder", "backend"):
-        if name in args.given:
-            words.append(f"--{name} {shlex.quote(getattr(args, name))}")
-    if args.cut_vocab:
-        words.append("--cut_vocab")
-    if args.temperature not in (0, 1):  # 0 and 1 are measured in any case
-        words.append(f"--temperature {args.temperature:g}")
-    return " ".join(words)

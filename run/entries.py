@@ -20,7 +20,6 @@ from lib import pattern
 from lib.terminal import not_a_choice, open_flag
 from run.flags import SAMPLING, SEED, TEXT
 from run.task import (
-    MAX_PROMPT,
     Task,
     standard_input,
     stops,
@@ -46,19 +45,12 @@ def opened_prompts(path: str) -> AbstractContextManager[IO[bytes]]:
 
 
 def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
-    """Yield the lines of a binary file; ValueError if there are none, or one is too long."""
-    source = "standard input" if path == "-" else path
+    """Yield the lines of a binary file; ValueError if there are none."""
     n_lines = 0
-    # readline with a limit, because a file without line ends would fill the memory.
-    while line := file.readline(MAX_PROMPT + 1):
-        n_lines += 1
-        if len(line) > MAX_PROMPT:
-            raise ValueError(f"need lines of at most {MAX_PROMPT} bytes in {source}, got a "
-                             f"longer line {n_lines}")
-        if n_lines == 1:
-            line = without_mark(line)
-        yield without_newline(line)
+    for n_lines, line in enumerate(file, 1):
+        yield without_newline(without_mark(line) if n_lines == 1 else line)
     if n_lines == 0:
+        source = "standard input" if path == "-" else path
         raise ValueError(f"need at least one prompt in {source}, got an empty file")
 
 

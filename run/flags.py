@@ -76,9 +76,6 @@ LOADING: Flags = {
     "models_dir": dict(
         default=str(MODELS_DIR), metavar="DIR", help="folder for models and downloads "
         "(default: the repository's models/)"),
-    "cut_vocab": dict(
-        action="store_true", help="ignore embeddings beyond the tokenizer's vocabulary "
-        "(padding)"),
     "backend": dict(
         choices=(*BACKENDS, "transformers"), default="numba", metavar="NAME",
         help="numba (compiled products, if Numba is installed), numpy, cupy (GPU), or "
@@ -146,9 +143,6 @@ def when_given(flag, condition):
 # Rows (condition, sentence): flags that meet the condition are refused with the sentence. A
 # flag without an effect is an error, because the user expects one.
 REFUSED: list[tuple[Callable, str]] = [
-    *((when_given(flag, lambda args, flag=flag: not (vars(args) | args.settings)[flag]),
-       f"--{flag} needs the name of a file, got an empty one")
-      for flag in ("prompt_file", "trace", "memory")),
     *((lambda args, pair=pair: {*pair} <= args.given,
        f"--{pair[0]} and --{pair[1]} are both given: choose one")
       for names in (("prompt", "prompt_file", "chat"), KINDS)

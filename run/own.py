@@ -75,7 +75,6 @@ def entry_of_functions(rule: rule_file.FileRule) -> Decoder:
         guess = partial(rule_file.checked_guess(make_guesses), draft=draft)
         return make_step(target, K, guess, rule_file.checked_verify(test))
 
-    # The functions that the file defines.
     names = [name for name in ("step", "guess", "verify") if getattr(rule, name)]
     return Decoder("own", "your file", "", idea=f"Your {' and '.join(names)}.",
                    guess=make_guesses, test=test, build=build)

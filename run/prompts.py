@@ -308,7 +308,7 @@ def write_records(args: Namespace, new_writer: WriterMaker = batch_writer) -> in
         lines = chain([next(lines)], lines)
         task = load_task(args, prompt=".")  # a task needs a prompt; each job has its own
         write_texts = new_writer(task, args)
-        with opened_alone(args.out) as out, advice_how_to_resume(args.out):
+        with opened_alone(args.out) as out:
             jobs = jobs_of_lines(lines, args, task)  # makes a job when one is wanted
             old = [] if args.out == "-" else skip_written(out, jobs)
             start = time.perf_counter()
@@ -319,16 +319,6 @@ def write_records(args: Namespace, new_writer: WriterMaker = batch_writer) -> in
         text += f"\nVocabularies differ: {task.vocabularies}."
     print_safely(text, sys.stderr if args.out == "-" else sys.stdout)
     return 3 if any(old + new) else 0
-
-
-@contextmanager
-def advice_how_to_resume(out: str) -> Iterator[None]:
-    """Add to the message after Ctrl-C how to resume, unless --out is standard output."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        advice = "interrupted" if out == "-" else "interrupted: the same command resumes"
-        raise KeyboardInterrupt(advice) from None
 
 
 def append_records(out: IO[bytes], jobs: Iterable[Job], write_texts: Writer,

@@ -111,7 +111,6 @@ def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
             token["text"] = next_text(token["id"])
         seen["seconds"] = {}
         for name, clock in clocks.items():
-            # The passes after those of earlier rounds.
             passes_of_round = clock[n_read[name] :]
             seen["seconds"][name] = sum(passes_of_round)
             n_read[name] = len(clock)

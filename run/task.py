@@ -21,9 +21,6 @@ from variants.registry import Decoder, LogitsModel, Target, missing
 from wrappers.forced import with_forced_runs
 from wrappers.window import window
 
-MAX_PROMPT = 2**22  # bytes; far more than any context holds
-
-
 # ---- the prompt
 
 def prompt_of_flags(args: Namespace) -> dict:
@@ -45,10 +42,7 @@ def prompt_of_flags(args: Namespace) -> dict:
         # Python keeps bytes of the command line that are not UTF-8; fsencode restores them.
         return {"prompt": utf8_text(os.fsencode(args.prompt))}
     with opened as file:
-        # A byte after the first MAX_PROMPT bytes shows that the prompt is too long.
-        data = file.read(MAX_PROMPT + 1)
-    if len(data) > MAX_PROMPT:
-        raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
+        data = file.read()
     try:
         return {"prompt": utf8_text(without_newline(without_mark(data)))}
     except ValueError as error:
@@ -225,7 +219,7 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     draft_folder = find_folder(draft_size or args.target_model_size, args.models_dir)
     check_backend(args, [folder, draft_folder])
     encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
-                                       args.dtype, args.backend, args.cut_vocab)
+                                       args.dtype, args.backend)
     # The tokens that both models have, if the draft has a different vocabulary.
     common = getattr(draft, "common", None)
     draft, target = models_of_decoder(args.entry, args.settings, draft, target)

@@ -59,13 +59,13 @@ def bundled_pair_read_once():
     results = {}
 
     def once(read):
-        """Return the function `read(folder, sizes, setting)`, with a memo for models/."""
-        def read_once(folder, sizes, setting):
+        """Return the function `read(folder, sizes, ..)`, with a memo for models/."""
+        def read_once(folder, sizes, *others):
             if folder.resolve().parent != utils.MODELS_DIR:
-                return read(folder, sizes, setting)
-            key = (read, folder.name, str(setting))  # a folder of models/ has one size
+                return read(folder, sizes, *others)
+            key = (read, folder.name, str(others))  # a folder of models/ has one size
             if key not in results:
-                results[key] = read(folder, sizes, setting)
+                results[key] = read(folder, sizes, *others)
             return results[key]
         return read_once
 

@@ -10,15 +10,16 @@ import pytest
 
 from benchmarks import rules
 from exact import expected
-from exact.expected import chain_mean, match_tokens, mean_tokens, tree_mean
+from exact.expected import chain_mean, mean_tokens
 from exact.law import expectation
-from exact.toys import TOYS, X, best
+from exact.toys import TOYS, X
 from speculative import guess, make_step, verify
 from tests.pages import file_text, output
 from tests.toys import path_by_path
 from variants.block import block_verify
 from variants.multipath import guess_paths, verify_best_path
 from variants.shared.best_tree import uniform_shape
+from variants.traversal import verify_traversal
 from variants.tree import guess_shape
 
 RATIO, BLOCK = (partial(mean_tokens, test) for test in (verify, block_verify))
@@ -28,10 +29,11 @@ def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
     monkeypatch.setattr(rules, "K", 2)
     monkeypatch.setattr(rules, "RECORDED_WIDTHS", (2, 1))
     draft, target = map(path_by_path, TOYS[toy])
+    siblings = partial(guess_shape, draft=draft, shape=uniform_shape((2, 1)))
+    step = make_step(target, 2, siblings, verify_traversal)
     means = {"ratio": chain_mean(guess, RATIO, toy, 2),
              "block": chain_mean(guess, BLOCK, toy, 2),
-             "match or one-hot, best guesses": chain_mean(best, match_tokens, toy, 2),
-             "siblings 2,1,1,1, multi-step": tree_mean((2, 1), toy)}
+             "siblings 2,1,1,1, traversal": expectation(lambda rng: step([*X], 3, rng).ids, len)}
     record = partial(rules.record, list(X), draft, target)
     for name, mean in means.items():
         recorded_mean = expectation(record, lambda place, name=name: rules.tests(place)[name])
@@ -46,7 +48,7 @@ def test_the_mean_over_two_recorded_paths_is_that_of_the_best_one(toy, monkeypat
 
     def doubled(rng):
         one_guess, _ = guess_shape(x, 1, rng, draft, uniform_shape((1,)))
-        place = rules.Place(one_guess, target(x + one_guess, 2), best=[], p_best=np.empty(0))
+        place = rules.Place(one_guess, target(x + one_guess, 2))
         return rules.tests_of_doubled(x, place, draft, target, rng)
 
     paths = partial(guess_paths, draft=draft, paths=2)
@@ -81,8 +83,8 @@ def rounds(monkeypatch):
     monkeypatch.setattr(rules, "LENGTH", 10)
     draft, target = map(path_by_path, TOYS["A"])
     encoder = SimpleNamespace(encode=lambda prompt: [0])
-    places = list(rules.places(draft, target, encoder, n_rounds=60))
-    for each, (text, _) in zip(rounds, places, strict=True):
+    recorded = list(rules.recorded_rounds(draft, target, encoder, n_rounds=60))
+    for each, (text, _) in zip(rounds, recorded, strict=True):
         each.text = text
     return rounds
 

@@ -1,12 +1,16 @@
 """docs/run.html is the page of today, with a run that the bundled pair writes today."""
 
 import re
+import shlex
 
 import pytest
 
-from docs.run import PAGE, draw_picture, recorded_race, recorded_run, with_todays_code
+import docs.run
+from docs.run import PAGE, with_todays_code
+from main import decode, decoder_step
 from page.page import page_text, stored_run
-from tests.chromium import CHROMIUM
+from run.flags import parse_args, settings_for_json
+from run.task import load_task
 from tests.pages import file_text
 
 STORED = stored_run(PAGE)
@@ -38,25 +42,12 @@ def test_the_page_needs_no_other_file():
 
 
 def test_the_published_run_is_what_the_pair_writes_today():
-    today = recorded_run()
-    assert today["settings"] == STORED["settings"] and today["prompt"] == STORED["prompt"]
-    assert drawn(today["rounds"]) == drawn(STORED["rounds"])
-    assert probabilities(today["rounds"]) == pytest.approx(probabilities(STORED["rounds"]), 1e-3)
-
-
-def test_a_recorded_race_is_the_same_run_with_its_seconds():
-    race = recorded_race(repeats=1)
-    assert drawn(race["rounds"]) == drawn(STORED["rounds"])
-    assert len(race["plain"]["pieces"]) == race["summary"]["ids"]
-    assert race["seconds"] > sum(race["summary"]["by_clock"].values()) > 0
-    assert with_todays_code(race) == race
-
-
-@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.weekly)])
-def test_the_picture_of_the_page_shows_the_line_that_tests_a_guess(tmp_path, scheme):
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium")
-    picture = tmp_path / "run.png"
-    draw_picture(picture, scheme)
-    # An empty page, in which the script failed, has 5 kB.
-    assert 50_000 < picture.stat().st_size < 150_000
+    _, command = docs.run.__doc__.split("main.py ")
+    args = parse_args(shlex.split(command.replace("\\\n", "")))
+    rounds = []
+    task = load_task(args)
+    decode(task, decoder_step, rounds.append)
+    assert settings_for_json(args) == STORED["settings"]
+    assert task.encoder.decode(task.x) == STORED["prompt"]
+    assert drawn(rounds) == drawn(STORED["rounds"])
+    assert probabilities(rounds) == pytest.approx(probabilities(STORED["rounds"]), 1e-3)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.toys import rows_of_four
-from theory.hardware import GPT2_SIZES, crossover_batch, intensity_table, n_params, pass_bytes
+from theory.hardware import GPT2_SIZES, crossover_batch, n_params, pass_bytes
 from theory.speedup import (
     acceptance_by_position,
     acceptance_rate,
@@ -118,18 +118,6 @@ def test_crossover_at_161_needs_two_bytes_and_no_second_factor_two():
     assert int(crossover_batch(2, **a100)) == 161
     assert int(crossover_batch(2 * 2, **a100)) == 322  # the formula as printed, float16
     assert round(crossover_batch(2, bandwidth=1555e9, flop_rate=312e12)) == 201  # 40 GB
-
-
-@given(st.integers(1, 2048), st.integers(1, 64), st.integers(1, 128))
-def test_the_intensities_are_those_of_the_slides(L, n_head, H):
-    D = n_head * H
-    # the intensities of a projection, a product of a head, and a layer of the MLP
-    prefill = L * D / (2 * L + D), L * H / (2 * H + L), 4 * L * D / (5 * L + 4 * D)
-    decode = D / (2 + D), (H + L * H) / (2 * H + L + L * H + 1), 4 * D / (5 + 4 * D)
-    for n_new, n_past, (projection, head, mlp) in ((L, 0, prefill), (1, L, decode)):
-        table = intensity_table(n_new, n_past, D, n_head)
-        expected = [projection] * 3 + [head] * 2 + [projection] + [mlp] * 2
-        assert [*table.values()] == pytest.approx(expected, rel=1e-12)
 
 
 # ---- a whole pass

@@ -2,7 +2,6 @@
 
     n_new      tokens that a pass reads
     n_past     tokens in the cache before the pass
-    n_seq      n_past + n_new, tokens in the cache after the pass
     n_bytes    size of an element: 4 bytes for float32, 2 for float16, 0.5 for four bits
     FLOP       one addition or one multiplication; a multiply-add is two FLOP
 
@@ -51,68 +50,6 @@ def crossover_batch(n_bytes: float, bandwidth: float, flop_rate: float) -> float
     """
     memory, compute = pass_latency(1, n_bytes, bandwidth, flop_rate)  # seconds per weight
     return memory / compute
-
-
-def linear_cost(n_rows: int, n_in: int, n_out: int, weight_bytes: float = 2,
-                row_bytes: float = 2) -> tuple[float, int]:
-    """Return the bytes moved and the FLOP of one product [n_rows, n_in] @ [n_in, n_out].
-
-    The weights have `weight_bytes` bytes per element, the rows and the products `row_bytes`.
-    The example is published for an RTX 4090 of 1 TB/s and 330 TFLOP/s; in it one row moves
-    nearly as many bytes as 1024 rows. (Erratum: the source counts a multiply-add as one FLOP,
-    but in 330 TFLOP/s it is two.)
-
-    >>> for n_rows in (1024, 1):
-    ...     moved, flops = linear_cost(n_rows, 6656, 17920)
-    ...     f"{moved / 1e6:.1f} MB in {1e3 * moved / 1e12:.2f} ms, {flops / 1e9:.2f} GFLOP"
-    '288.9 MB in 0.29 ms, 244.28 GFLOP'
-    '238.6 MB in 0.24 ms, 0.24 GFLOP'
-    """
-    # the weights and the rows are read, and the products are written
-    moved = weight_bytes * n_in * n_out + row_bytes * n_rows * (n_in + n_out)
-    return moved, 2 * n_rows * n_in * n_out
-
-
-# ---- arithmetic intensity, step by step
-
-def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
-                    n_bytes: float = 2) -> dict[str, float]:
-    """Return the products of one layer: {step: FLOP per byte moved}.
-
-    (n_new, n_past) is (L, 0) for the prefill of L tokens, (1, L) for decoding after L tokens,
-    and (K + 1, L) for verifying K guesses. With D = n_embd, a product of L rows with a [D, D]
-    matrix has L D / (2 L + D) FLOP per byte. This is about L if L is far below D, so the bytes
-    hardly grow with the number of rows.
-
-    Source: the slides of Yuan's COMP4901Y, lecture 17. Their H is d_head, and their relu is
-    GPT-2's gelu here. The slides count multiply-adds per element. In float16 this is equal to
-    FLOP per byte, because a multiply-add is 2 FLOP and an element is 2 bytes. (Erratum: scores
-    are divided by sqrt(H), not sqrt(D).)
-
-    >>> L = 1023
-    >>> D = 1600
-    >>> intensity_table(L, 0, D, 25)["Q = x W_Q"] == L * D / (2 * L + D)
-    True
-    >>> intensity_table(1, L, D, 25)["Q = x W_Q"] == D / (2 + D)
-    True
-    """
-    n_seq = n_past + n_new
-    d_head = n_embd // n_head
-    shapes = {  # step: (m, k, n) of a product [m, k] @ [k, n]
-        "Q = x W_Q": (n_new, n_embd, n_embd),
-        "K = x W_K": (n_new, n_embd, n_embd),
-        "V = x W_V": (n_new, n_embd, n_embd),
-        "Score = softmax(Q K^T / sqrt(H))": (n_new, d_head, n_seq),  # of each head
-        "Z = Score V": (n_new, n_seq, d_head),  # of each head
-        "Out = Z W_O": (n_new, n_embd, n_embd),
-        "A = Out W_1": (n_new, n_embd, 4 * n_embd),
-        "x' = gelu(A) W_2": (n_new, 4 * n_embd, n_embd),
-    }
-    intensities = {}
-    for step, shape in shapes.items():
-        moved, flops = linear_cost(*shape, n_bytes, n_bytes)
-        intensities[step] = flops / moved
-    return intensities
 
 
 # ---- a whole pass; `hparams` is the dict in hparams.json

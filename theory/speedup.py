@@ -192,7 +192,6 @@ def needed_alpha(c: float, pass_cost: Sequence[float]) -> float | None:
     """
     alphas = []
     for K, cost in enumerate(pass_cost[1:], 1):
-        # the share of the K guesses that must be accepted
         share = c + (cost - 1) / K
         if share >= 1:  # not even all of them are enough
             continue

@@ -1,7 +1,7 @@
 """Export a GPT-2 for other programs, as a Hugging Face folder or a GGUF file for llama.cpp.
 
     python -m tools.export 124M exported/124M
-    python -m tools.export tales-large exported/tales-large.gguf --format gguf
+    python -m tools.export tales-large exported/tales-large.gguf
     python main.py --target_model_size exported/124M     # the folder can be read back
 
 Transformers, vLLM and other engines read a Hugging Face folder. The bundled models are such
@@ -25,37 +25,25 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
     parser = Parser("python -m tools.export", description=__doc__.split("\n")[0])
     parser.add_argument("model", help="a GPT-2, named as in main.py's --target_model_size")
     parser.add_argument("path", type=Path,
-                        help="where to write the model: a folder (hf) or a file (gguf)")
-    parser.add_argument("--format", choices=["hf", "gguf"], default="hf",
-                        help="hf: a Hugging Face folder (default); gguf: a file for llama.cpp")
+                        help="where to write the model: a file for llama.cpp if the name ends "
+                        "in .gguf, otherwise a Hugging Face folder")
     parser.add_argument("--models_dir", default=MODELS_DIR, type=Path,
                         help="folder of the models (default: the repository's models/)")
     parser.add_argument("--dtype", choices=["float16", "float32", "float64"], default="float32",
-                        help="precision of the weights; float64 only for hf (default: float32)")
-    parser.add_argument("--cut_vocab", action="store_true",
-                        help="leave out embeddings beyond the tokenizer's vocabulary")
-    parser.add_argument("--force", action="store_true", help="overwrite existing files")
+                        help="precision of the weights; float64 only in a folder (default: "
+                        "float32)")
     args = parser.parse_args(argv)
     path = args.path
     # Everything is checked before the weights are loaded, which takes long.
-    if args.format == "gguf" and args.dtype == "float64":
+    if path.suffix == ".gguf" and args.dtype == "float64":
         raise ValueError("GGUF files cannot store float64: choose --dtype float32 or float16")
-    if args.format == "gguf" and path.is_dir():
-        raise ValueError(f"--format gguf writes a file, and {path} is a folder: choose a name "
-                         f"such as {path / 'model.gguf'}")
-    # An empty folder is overwritten without --force, because it loses nothing.
+    # An empty folder is overwritten, because it loses nothing.
     is_empty_folder = path.is_dir() and not any(path.iterdir())
-    if path.exists() and not is_empty_folder and not args.force:
-        raise ValueError(f"{path} already exists: choose a new name, or add --force to "
-                         "overwrite it")
-    # Even --force does not replace the model that is read, or a file in its folder. Only the
-    # path's parent is resolved, because a file of a model may be a link to a different folder.
-    model_folder = find_folder(args.model, args.models_dir).resolve()
+    if path.exists() and not is_empty_folder:
+        raise ValueError(f"{path} already exists: choose a new name")
+    model_folder = find_folder(args.model, args.models_dir)
     if model_folder.is_file():
         raise ValueError(f"need a GPT-2 in a folder, got the file {model_folder}")
-    folders_above = (path.parent.resolve() / path.name).parents
-    if path.resolve() == model_folder or model_folder in folders_above:
-        raise ValueError(f"{path} is the model itself or in its folder: choose a new name")
     return args
 
 
@@ -63,13 +51,13 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
 def main(argv=None):
     """Run the command line."""
     args = checked_flags(argv)
+    is_gguf = args.path.suffix == ".gguf"
     dtype = np.dtype(args.dtype)
     # A GGUF file holds vectors in float32, whatever the dtype of the matrices is. So the
     # weights are loaded in float32, and write_file rounds the matrices.
-    loaded_as = np.dtype(np.float32) if args.format == "gguf" else dtype
     encoder, hparams, params = load_encoder_hparams_and_params(
-        args.model, args.models_dir, loaded_as, cut_vocab=args.cut_vocab)
-    if args.format == "gguf":
+        args.model, args.models_dir, np.dtype(np.float32) if is_gguf else dtype)
+    if is_gguf:
         gguf.write_file(args.path, encoder, hparams, params, dtype)
         print(f"{args.path}: {args.path.stat().st_size / 1e6:.1f} MB")
         return

@@ -103,7 +103,6 @@ def finished_texts(client, write: Callable, jobs: Iterable[Job]) -> Iterator[Wri
         except Exception as why:
             raise OSError(f"a worker could not write a text: {in_one_line(why)}. All workers "
                           "need the same checkout and the same models") from why
-        # One job more, if there is one.
         futures.extend(islice(submitted, 1))
 
 

@@ -19,8 +19,7 @@ The answer for each temperature is one of three: it pays, it does not pay, or it
 at most 5 %.
 
 Without a draft, (b) and (c) are left out. The "predicted" speed-ups in the table of decoders
-are computed after the race, from the acceptance and the mean times of the race's passes. After
-Ctrl-C, the finished parts and repeats are shown and stored.
+are computed after the race, from the acceptance and the mean times of the race's passes.
 """
 
 import sys
@@ -49,7 +48,7 @@ from run.flags import LOADING, entry_of_flag
 from run.task import check_backend, nonempty, text_and_ids
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
-from tools.report import draw_answer, paragraphs, picture_path
+from tools.report import paragraphs
 from utils import find_folder, load_pair
 from variants import DECODERS, build
 from variants.registry import Costs, Decoder, Models, Target, missing
@@ -73,7 +72,7 @@ def load_models(args: Namespace) -> tuple[Tokenizer, Target | None, Target]:
     notify(f"Loading {' and '.join(names)} ..")
     check_backend(args, [find_folder(name, args.models_dir) for name in names])
     encoder, draft, target = load_pair(args.draft, args.target, args.models_dir,
-                                       backend=args.backend, cut_vocab=args.cut_vocab)
+                                       backend=args.backend)
     products.warm_up(np.float32, notify)
     # The race also runs decoders with trees of guesses, for which a model must read trees.
     return encoder, tree_model(draft) if draft else None, tree_model(target)
@@ -84,17 +83,6 @@ def default_draft(target: str) -> str | None:
     if target == "tales-large":
         return "tales-small"
     return "124M" if target in GPT2_SIZES and target != "124M" else None
-
-
-def check_temperatures(temperatures: list[float]) -> None:
-    """Raise ValueError for a temperature out of range, or two with the same name in a table."""
-    for T in temperatures:
-        check_sampling(T)
-    # Tables name a temperature with six digits, so 0.7 and 0.70000001 have one name.
-    names = [f"{T:g}" for T in temperatures]
-    name = max(names, key=names.count)
-    if names.count(name) > 1:
-        raise ValueError(f"--temperature values must differ, got {name} twice")
 
 
 def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list[int]]:
@@ -131,7 +119,8 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
 
 def all_figures(args: Namespace) -> dict:
     """Return all figures: a case per temperature."""
-    check_temperatures(args.temperature)
+    for T in args.temperature:
+        check_sampling(T)
     # What is wrong with --decoder is an error before models are loaded or measured.
     entry = entry_of_flag(args.decoder) if args.decoder else None
     if entry and entry.greedy and 0 not in args.temperature:
@@ -154,13 +143,9 @@ def all_figures(args: Namespace) -> dict:
         "target": args.target, "draft": args.draft, "texts": named(len(texts), args.N),
         "vocabularies": str(getattr(draft, "common", "")),  # empty if they are equal
         "notes": notes(entry), "cases": []}
-    try:
-        for T in args.temperature:
-            case = {"name": f"Temperature {T:g}"}
-            figures["cases"].append(case)
-            measure_case(case, args, draft, models, texts, T, at_temperature[T])
-    except (KeyboardInterrupt, ValueError) as why:
-        figures["interrupted"] = str(why)  # the error of a rule, such as FILE.py
+    for T in args.temperature:
+        figures["cases"].append(
+            case_figures(args, draft, models, texts, T, at_temperature[T]))
     return figures
 
 
@@ -208,16 +193,17 @@ def notes(entry: Decoder | None) -> list[str]:
     return lines
 
 
-def measure_case(case: dict, args: Namespace, draft: Target | None, models: Models,
-                 texts: list, temperature: float, others: dict) -> None:
-    """Add the figures of one temperature to `case`, each part as soon as it is measured."""
+def case_figures(args: Namespace, draft: Target | None, models: Models, texts: list,
+                 temperature: float, others: dict) -> dict:
+    """Return the figures of one temperature."""
     # Without a draft the target takes its place, and no decoder of the race calls it.
     guessing, target = models.draft, models.target
-    notify(f"{case['name']}: measuring the times of passes ..")
+    title = f"Temperature {temperature:g}"
+    notify(f"{title}: measuring the times of passes ..")
     turns = timed_turns(with_sampling(guessing, temperature=temperature),
                         with_sampling(target, temperature=temperature), texts[0], N_ROWS, TURNS)
     costs = least_costs(turns)
-    case |= {"costs": costs._asdict(), "disturbed": disturbance(turns)}
+    case: dict = {"name": title, "costs": costs._asdict(), "disturbed": disturbance(turns)}
 
     def builder_of(name, flags):
         return race.builder(name, flags, temperature, costs=costs, folder=models.folder)
@@ -233,18 +219,11 @@ def measure_case(case: dict, args: Namespace, draft: Target | None, models: Mode
                 **{name: builder_of(*decoder) for name, decoder in others.items()}}
     # The intervals account for a choice among all candidates: every K could have been raced.
     n_candidates = len(case.get("positions", [])) + len(others)
-    results = {name: [] for name in builders}
-    try:
-        for written in race.raced_repeats(guessing, target, builders, texts, args.N,
-                                          args.repeats, title=f"{case['name']}: race"):
-            for name, runs in results.items():
-                runs.append(written[name])
-    finally:  # also after Ctrl-C
-        if results["plain"]:
-            case |= {"N": args.N, "repeats": len(results["plain"]), "n_prompts": len(texts),
-                     "candidates": n_candidates,
-                     **race_rows(results, chains, n_candidates)}
-            case["answer"] = answer_of(case)._asdict()
+    results = race.race(guessing, target, builders, texts, args.N, args.repeats,
+                        title=f"{title}: race")
+    case |= {"N": args.N, "repeats": args.repeats, "n_prompts": len(texts),
+             "candidates": n_candidates, **race_rows(results, chains, n_candidates)}
+    return case | {"answer": answer_of(case)._asdict()}
 
 
 def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts: list, N: int,
@@ -252,8 +231,8 @@ def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts:
     """Return the acceptance, and for each position K the prediction for rounds of K guesses."""
     # Rounds of MOST_GUESSES guesses give counts at every position.
     longest = {"longest": builder_of("speculative", {"K": MOST_GUESSES})}
-    [written] = race.raced_repeats(*pair, longest, texts, N, 1, title="acceptance")
-    counts = counts_of_race([written["longest"]], MOST_GUESSES)
+    runs = race.race(*pair, longest, texts, N, 1, title="acceptance")["longest"]
+    counts = counts_of_race(runs, MOST_GUESSES)
     positions = [place | {"predicted": speedup} for place, speedup in
                  zip(position_figures(counts), speedups_of_counts(counts, costs).values())]
     return {"acceptance": overall_acceptance(counts), "positions": positions}
@@ -296,13 +275,8 @@ FLAGS = {
         '"prompt" or "messages" (default: six built-in prompts)'),
     "decoder": dict(
         metavar="NAME", help="also race this decoder: a name from main.py, or FILE.py with "
-        "your own rule"),
-    "plot": dict(
-        type=picture_path, metavar="FILE", help="also draw the measured speed-ups: a name that "
-        "ends in .png or .svg")}
-COMMAND = command.Benchmark(__doc__, all_figures, paragraphs, repeats=3, flags=FLAGS,
-                            requirements="requirements.txt -r requirements/plots.txt",
-                            draw=draw_answer)
+        "your own rule")}
+COMMAND = command.Benchmark(__doc__, all_figures, paragraphs, repeats=3, flags=FLAGS)
 
 
 def main(argv=None):

@@ -13,7 +13,6 @@ This round's pass also computes the state that the next round reads (states.py).
 of a round is what the paper calls the root of the next tree.
 """
 
-import re
 from functools import partial
 from typing import Annotated
 
@@ -22,11 +21,11 @@ import numpy as np
 from cache import to_host, unembed
 from sampling import sample
 from speculative import Step, make_step
-from variants.registry import Decoder, Flag, Models, needing, wholes
+from variants.registry import Decoder, Flag, Models, needing
 from variants.shared import branches
 from variants.shared.best_tree import n_levels, uniform_shape
 from variants.shared.heads import open_heads
-from variants.tree import verify_tree
+from variants.tree import WIDTHS, verify_tree
 
 
 def load_heads(weight, params):
@@ -110,33 +109,12 @@ def medusa_step(models, choices, test, **settings):
     return make_step(rows, n_levels(choices), guess, test)
 
 
-def sparse_tree(value):
-    """Read "0 1 0.0", or the list itself, as the sparse tree [(0,), (1,), (0, 0)]."""
-    text = str(value)
-    if isinstance(value, list) and all(isinstance(path, tuple) for path in value):
-        text = " ".join(".".join(map(str, path)) for path in value)
-    if not re.fullmatch(r" *(\d+(\.\d+)*( +|$))+", text):
-        raise ValueError(f"need ranks such as '0 1 0.0 0.1', got {text!r}")
-    paths = [tuple(map(int, word.split("."))) for word in text.split()]
-    for path in paths:
-        parent = path[:-1]
-        if parent and parent not in paths:  # the root, an empty path, is always there
-            node = ".".join(map(str, path))
-            raise ValueError(f"need the parent of each node, got {node} without it in {text!r}")
-    return paths
-
-
 def build(models: Models,
-          widths: Annotated[tuple | None, Flag(wholes, "children per node, level by level "
-              "(default: 3,2,1)")] = None,
-          sparse: Annotated[list | None, Flag(sparse_tree, "any tree, instead of --widths: the "
-              "ranks on the path to each node, such as '0 1 0.0 0.1 0.0.0'")] = None,
+          widths: WIDTHS = (3, 2, 1),
           acceptance: Annotated[str, Flag(str, "acceptance rule; typical is lossy",
               ("exact", "typical"))] = "exact") -> Step:
-    """Return the step of the paper's heads with either test, over either kind of tree."""
-    if sparse and widths:
-        raise ValueError("--widths and --sparse are both given: choose one")
-    choices = sparse or uniform_shape(widths or (3, 2, 1))
+    """Return the step of the paper's heads with either test, over a tree of these widths."""
+    choices = uniform_shape(widths)
     test = verify_typical if acceptance == "typical" else verify_tree
     return medusa_step(models, choices, test, **models.sampling)
 

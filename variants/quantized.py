@@ -25,19 +25,19 @@ MATRICES = (*TABLES, "/w")  # the ends of the names of matrices
 COPY_COUNTS = (49.0, 50.0)
 
 
-def with_matrices(weights, change, name=None):
-    """Return a subtree of the weights with `change` applied to its matrices [n_out, n_in].
+def with_int8(weights, name=None):
+    """Return a subtree of the weights with its matrices in int8; all other arrays are shared.
 
-    All other arrays are shared with `weights`. `name` is the key of `weights` in its parent.
+    `name` is the key of `weights` in its parent.
     """
     if isinstance(weights, dict):
-        return {key: with_matrices(value, change, key) for key, value in weights.items()}
+        return {key: with_int8(value, key) for key, value in weights.items()}
     if isinstance(weights, list):  # of blocks
-        return [with_matrices(block, change) for block in weights]
+        return [with_int8(block) for block in weights]
     if name in TABLES:  # [n_vocab, n_embd]: a row for each output of unembed
-        return change(weights)
-    if name == "w":  # stored as [n_in, n_out], while `change` wants a row for each output
-        return change(weights.mT).mT
+        return int8(weights)
+    if name == "w":  # stored as [n_in, n_out], while int8 wants a row for each output
+        return int8(weights.mT).mT
     return weights
 
 
@@ -47,7 +47,7 @@ def int8_copy(model, notify=None):
     `notify` is called with a sentence if products have to be compiled.
     """
     warm_up(model.dtype, notify, is_int8=True)  # so that the first round does not wait for it
-    return model.with_params(with_matrices(model.params, int8))
+    return model.with_params(with_int8(model.params))
 
 
 def is_int8_copy(draft, target):

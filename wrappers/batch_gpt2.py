@@ -104,10 +104,8 @@ class BatchReader(CachedModel):
         # So that Ctrl-C in `forward` leaves ids and caches consistent.
         for part in parts:
             self.texts[part.text] = part.ids[: part.n_past], part.cache
-        # The new tokens of all texts are the rows of one array, text after text.
         new = [token for part in parts for token in part.ids[part.n_past :]]
         positions = [i for part in parts for i in range(part.n_past, len(part.ids))]
-        # A row sees the columns 0 .. its own position.
         masks = [causal_mask(part.n_new, like=part.cache) for part in parts]
         attends = [self.attend(layer, parts, masks) for layer in range(len(self.cache))]
         x = self.forward(np.asarray(new, like=self.cache),

@@ -265,7 +265,6 @@ def tokens_of_gguf(fields, path):
             bos = names["bos_token"]
             tokenizer.post_processor = processors.TemplateProcessing(
                 single=f"{bos} $A", special_tokens=[(bos, own["bos_token_id"])])
-        # The ends of a text, of a turn and of a message.
         ends = [own[name] for name in ("eos_token_id", "eot_token_id", "eom_token_id")
                 if name in own]
         return ChatTokens(tokenizer, names, ends, fields.get("tokenizer.chat_template"))

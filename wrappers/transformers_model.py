@@ -74,7 +74,7 @@ class TransformersModel:
         # A model that also reads images has its text model's sizes in a part of its config.
         config = self.model.config.get_text_config(decoder=True)
         self.n_ctx = context_length(config)
-        self.n_vocab = config.vocab_size  # cut_vocabulary may make it smaller
+        self.n_vocab = config.vocab_size
         # Families differ in the arguments of their forward pass.
         parameters = inspect.signature(self.model.forward).parameters
         self.can_cut_rows = "logits_to_keep" in parameters
@@ -185,17 +185,6 @@ class TransformersModel:
             self.n_start = n_past
 
 
-def cut_vocabulary(n_tokens, *models):
-    """Cut the rows of all models to one length: the least of n_tokens and their n_vocab.
-
-    Families pad their embeddings differently: Qwen2.5 has 151,936 or 152,064 rows for one
-    tokenizer. The target's distribution is then the one over tokens that exist.
-    """
-    n_vocab = min([n_tokens, *(model.n_vocab for model in models)])
-    for model in models:
-        model.n_vocab = n_vocab
-
-
 # ---- checks
 
 def row_tolerance(dtype):
@@ -293,7 +282,6 @@ def import_torch(model_or_folder):
 def transformers_errors(action):
     """Raise what transformers raises as a ValueError of one line; it was to do `action`."""
     try:
-        # Packages print while they load.
         with contextlib.redirect_stdout(sys.stderr):
             yield
     except ImportError as error:

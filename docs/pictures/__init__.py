@@ -6,7 +6,6 @@ wild       wild.svg
 power      power.svg
 low_acceptance  low_acceptance.svg
 methods    methods.svg
-chat       chat.svg
 speed      the plots of docs/speed.md
 gallery    which function draws which picture
 """

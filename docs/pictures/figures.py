@@ -18,7 +18,6 @@ def save_figure(draw, height, path):
     import matplotlib  # optional: requirements/plots.txt
     from matplotlib.figure import Figure
 
-    # Settings of matplotlib whose colour is "ink".
     inks = ["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color",
             "grid.color"]
     colours = [colour(name) for name in SERIES]
@@ -40,7 +39,6 @@ def save_figure(draw, height, path):
 def framed(svg, height):
     """Return a picture of matplotlib with a frame and with letters of the page's font."""
     style = f".panel{{fill:{colour('panel')};stroke:{colour('line')};stroke-width:0.75}}"
-    # matplotlib's unit is the point.
     frame = (f'<style>{style}</style><rect x="0.4" y="0.4" width="{72 * WIDTH - 0.8:g}" '
              f'height="{72 * height - 0.8:g}" class="panel" rx="6"/>')
     # The frame comes before matplotlib's drawing, so it is behind it.

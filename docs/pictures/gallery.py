@@ -8,14 +8,13 @@
     batch-124M        tokens per second against texts at once, as benchmarks/batch.py measured
     acceptance        acceptance against the temperature, as benchmarks/acceptance.py measured
     low_acceptance    acceptance by position, as benchmarks/low_acceptance.py counted it
-    chat              an answer of the chat model, and which of its tokens were guessed
 
 matplotlib draws them: pip install -r requirements/plots.txt
 The other files of docs/img are edited by hand; their dark ones are derived like all others.
 All are 480 pixels wide, because their letters are then as large as those of a page.
 """
 
-from docs.pictures import chat, low_acceptance, methods, power, speed, wild
+from docs.pictures import low_acceptance, methods, power, speed, wild
 from docs.pictures.figures import save_figure
 from docs.pictures.palette import darkened
 from docs.tables import ROOT
@@ -25,7 +24,7 @@ PLOTS = {  # {name: (draw, height in inches of 96 pixels)}
     "wild": (wild.draw, 14.5), "power": (power.draw, 8.6), "methods": (methods.draw, 8.2),
     "expected_tokens": (speed.draw_expected_tokens, 4), "speed-pair": (speed.draw_speed, 4),
     "batch-124M": (speed.draw_batch, 4.2), "acceptance": (speed.draw_acceptance, 3.8),
-    "low_acceptance": (low_acceptance.draw, 5), "chat": (chat.draw, 2.95)}
+    "low_acceptance": (low_acceptance.draw, 5)}
 
 
 def picture_names():

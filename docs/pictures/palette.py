@@ -36,10 +36,6 @@ def colour(name):
 
 
 def darkened(svg):
-    """Return the text of a picture in the dark colours; KeyError if a colour is not in COLOURS.
-
-    >>> darkened("fill: #1f2328; stroke: #d1d9e0")
-    'fill: #f0f6fc; stroke: #3d444d'
-    """
+    """Return a picture in the dark colours; KeyError if a colour is not in COLOURS."""
     # Every colour in the text is #RRGGBB.
     return re.sub("#[0-9a-f]{6}", lambda match: DARK[match[0]], svg)

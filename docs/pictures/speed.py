@@ -27,7 +27,6 @@ def draw_speed(figure):
     """Draw the measured speed-ups of the pair against K, and the formula's predictions."""
     data = stored("speed-pair")
     axes = figure.subplots()
-    # Points are measured speed-ups, and curves are predictions.
     for i, (temperature, race) in enumerate(data["own"]["races"].items()):
         # "0", plain decoding, and "auto" have no prediction.
         Ks = [int(K) for K, row in race.items() if "predicted" in row]

@@ -232,7 +232,6 @@ def vllm_sample(guesses, p_draft, p_target):
                 target_logits=tensor(p_target[:-1]).log(),
                 bonus_token_ids=tensor([[bonus]], np.int64),
                 sampling_metadata=settings)
-        # the array is filled up with -1
         return tuple(token for token in ids[0].tolist() if token >= 0)
 
     def row_at(uniforms):

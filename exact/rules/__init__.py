@@ -5,6 +5,5 @@ guesses       the ways to guess, and to choose how many guesses are tested
 verifiers     the tests, one round at a time
 settings      penalties, masks and stop tokens, and how engines misapply them
 batched       the rules as functions over arrays
-oracle_rows   writes the enumerated figures of wrong rules into exact/oracle.py
 __main__      the command: the tables of docs/wild.md
 """

@@ -3,7 +3,6 @@
     python -m exact.rules                      the tables of docs/wild_tables.md, on toy A
     python -m exact.rules --group NAME         one of these tables, such as "the rule"
     python -m exact.rules WORDS                the rules with one of these words, on all toys
-    python -m exact.rules --alarms             rules that were called inexact, and are exact
     python -m exact.rules --settings [WORDS]   settings around the rule that are misapplied
     python -m exact.rules --public             the wrong rules that were met in public
 
@@ -21,7 +20,7 @@ import numpy as np
 
 from exact.law import prefix_law
 from exact.rules import register, settings
-from exact.rules.register import ALARMS, BY_ID, Rule, enumerated_rule, tokens_per_round
+from exact.rules.register import DOUBTS, Rule, enumerated_rule, tokens_per_round
 from exact.rules.settings import enumerated_setting
 from exact.toys import TOYS, Found, X, distance_cell
 from lib.markdown import markdown_table
@@ -62,9 +61,8 @@ Columns = dict[str, Callable[[Any, str], Any]]  # {head: (rule, toy) -> cell}
 
 def where_met(rule: Rule) -> str:
     """Return a rule's links, then links to where it was called inexact but is exact."""
-    # only an exact rule can be among ALARMS
     links = [rule.seen] if rule.seen else []
-    links += [f"doubted in {where}" for rule_id, _, where in ALARMS if rule_id == rule.id]
+    links += [f"doubted in {where}" for where in DOUBTS.get(rule.id, ())]
     return "; ".join(links)
 
 
@@ -114,17 +112,6 @@ def settings_table(words: Sequence[str] = ()) -> str:
     if words:
         return rules_table("rule", with_words(words, settings.SETTINGS), columns, TOYS)
     return rules_table("rule", settings.SETTINGS, columns)
-
-
-def alarms_table() -> str:
-    """Return the table of ALARMS, with each exact rule's largest distance on any toy."""
-    lines = []
-    for rule_id, said, where in ALARMS:
-        rule = BY_ID[rule_id]
-        # distances are Fractions, so a 0 in the table is exactly 0
-        largest = max(enumerated_rule(rule, toy, K).distance for toy in TOYS for K in (1, 2, 3))
-        lines.append([rule.id, rule.name, said, where, largest])
-    return markdown_table(["id", "rule", "what was said or asked", "where", "distance"], lines)
 
 
 def project(words: str, url: str) -> str:
@@ -177,12 +164,9 @@ def public_table() -> str:
 # ---- the command
 
 def with_words(words: Sequence[str], rules: Sequence) -> list:
-    """Return the rules with one of the words; ValueError for a file, or a word of no rule."""
+    """Return the rules with one of the words; ValueError for a word of no rule."""
     found = []
     for word in words:
-        if word.endswith(".py"):
-            raise ValueError("the known rules are listed here; to check your own rule, run "
-                             f"python -m exact.judge {word}")
         has_word = [rule for rule in rules if word.lower() in f"{rule.id} {rule.name}".lower()]
         # an empty word would match every rule
         if not word.strip() or not has_word:
@@ -200,8 +184,6 @@ def main(argv: list[str] | None = None) -> None:
                         help="show the rules with one of these words in their id or sentence, "
                         "on all toys")
     table = parser.add_mutually_exclusive_group()
-    table.add_argument("--alarms", action="store_true",
-                       help="show the rules that were called inexact in public but are exact")
     table.add_argument("--settings", action="store_true",
                        help="show the rules for penalties, masks and stop tokens")
     table.add_argument("--public", action="store_true",
@@ -209,12 +191,10 @@ def main(argv: list[str] | None = None) -> None:
     table.add_argument("--group", choices=[*register.GROUPS],
                        help="show only this group: the exact rules, or rules with this fault")
     args = parser.parse_args(argv)
-    if args.words and (args.alarms or args.public or args.group):
-        flag = "--alarms" if args.alarms else "--public" if args.public else "--group"
+    if args.words and (args.public or args.group):
+        flag = "--public" if args.public else "--group"
         raise ValueError(f"{flag} shows all its rules: leave out {args.words[0]}")
-    if args.alarms:
-        text = alarms_table()
-    elif args.public:
+    if args.public:
         text = public_table()
     elif args.settings:
         text = settings_table(args.words)

@@ -38,7 +38,6 @@ def draw(weights, uniforms):  # [.., V], [..] -> [..]
     total = cumulative[..., -1:]
     # where all weights are 0, 1 stands for the total, so that nothing is divided by 0
     ends = cumulative / np.where(total > 0, total, 1)
-    # the token is the number of interval ends at or below the uniform
     return (uniforms[..., None] >= ends).sum(axis=-1)
 
 

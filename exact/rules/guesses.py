@@ -70,7 +70,6 @@ def beam(x, k, rng, draft, width=2):
     """Return the k tokens that beam search finds most probable, and None instead of rows."""
     beams = [(Fraction(1), [])]  # (probability, tokens), the most probable first
     for _ in range(k):
-        # each beam continued by each token
         longer = []
         for p, tokens in beams:
             for token, p_next in enumerate(draft(x + tokens, 1)[-1]):

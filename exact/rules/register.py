@@ -3,7 +3,7 @@
     Rule       a way to guess (guesses.py) and a test (verifiers.py)
     GROUPS     {what goes wrong: rules}; the first group has the exact rules
     RULES      the rules of all groups
-    ALARMS     rules that were called inexact in public, and are exact
+    DOUBTS     {id of an exact rule: where it was called inexact in public}
 
 The distance of a rule is the total variation between two distributions of K + 1 tokens: the
 tokens that speculative_step writes with the rule, and the target's own tokens. All outcomes are
@@ -250,23 +250,21 @@ INEXACT = {  # {what goes wrong: rules}
 GROUPS: dict[str, list[Rule]] = {"exact": EXACT_RULES, **INEXACT}
 RULES = [rule for group in GROUPS.values() for rule in group]
 BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
-ALARMS = [  # (id of a rule, what was said of it, where)
-    ("match", "cannot keep the target's distribution without the draft's rows",
-     commit(MLX_SWIFT, "5d8dbfc528d5de300e06256e6c7eb4bbfcb1c246", words="its comments")),
-    ("match", "the accepted tokens are biased towards tokens that both models prefer",
-     pull(MLX_SWIFT, 459)),
-    ("match", "was taken for a comparison with the target's best token",
-     f"{issue('lablup/mlxcel', 902)}, corrected in {pull('lablup/mlxcel', 992)}"),
-    ("match-argmax", "the accepted tokens do not have the target's distribution",
-     commit("z-lab/dflash", "e4234468192b0c156175e31e5b5325b0b205dc9f", words="its message")),
-    ("match-tree", "at temperature 0 a tree may keep any plausible guess, not only the best",
-     issue("SafeAILab/EAGLE", 301)),
-    ("one-hot-argmax", "the draft's probability is set to 1: is that still lossless?",
-     f"{issue('SafeAILab/EAGLE', 183)}; {issue('SafeAILab/EAGLE', 329)}: called not lossless"),
-    ("one-hot-argmax", "with a draft of a different tokenizer, accepted tokens are wrong",
-     pull(SGLANG, 23838)),
-    ("one-hot", "the draft's probabilities do not reach the rule", issue(VLLM, 40149)),
-]
+DOUBTS = {  # {id of an exact rule: where it was called inexact}
+    "match": [
+        commit(MLX_SWIFT, "5d8dbfc528d5de300e06256e6c7eb4bbfcb1c246", words="its comments"),
+        pull(MLX_SWIFT, 459),
+        f"{issue('lablup/mlxcel', 902)}, corrected in {pull('lablup/mlxcel', 992)}"],
+    "match-argmax": [
+        commit("z-lab/dflash", "e4234468192b0c156175e31e5b5325b0b205dc9f",
+               words="its message")],
+    "match-tree": [issue("SafeAILab/EAGLE", 301)],
+    "one-hot-argmax": [
+        f"{issue('SafeAILab/EAGLE', 183)}; "
+        f"{issue('SafeAILab/EAGLE', 329)}: called not lossless",
+        pull(SGLANG, 23838)],
+    "one-hot": [issue(VLLM, 40149)],
+}
 
 
 # ---- enumeration

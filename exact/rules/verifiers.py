@@ -115,14 +115,12 @@ def from_same_race(token, p_target, p_draft, p_next):
        sum to 1. So `later` then arrives before `first` with probability residual[later].
     """
     rates = residual(p_target, p_draft)
-    # the smallest start first
     starts = sorted((p_draft[x] / rates[x], x) for x in np.flatnonzero(rates))
     first_start, first = starts[0]
     row = one_hot(first)
     if len(starts) > 1:
         later_start, later = starts[1]
         gap = later_start - first_start
-        # steps 5 and 6
         row[later] = rates[later] / (1 + rates[first] * gap)
         row[first] -= row[later]
     return row
@@ -146,7 +144,6 @@ def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual
         if u < p_accept(p_guess, p_draft[t][token]):
             continue
 
-        # guess t is rejected
         weights = replace(token, p_target[t], p_draft[t], p_target[t + 1])
         if numbers == "twice":
             # token i has the interval from ends[i - 1] to ends[i]: the first end above u is

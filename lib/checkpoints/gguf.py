@@ -198,7 +198,6 @@ def write_file(path, encoder, hparams, params, dtype=np.float32):
         # wpe has two axes too, but it is a list of vectors.
         is_matrix = array.ndim == 2 and name != "wpe"
         array = np.ascontiguousarray(array, dtype if is_matrix else np.float32)
-        # The library translates transformers' name of a weight to llama.cpp's name.
         full_name = f"transformer.{transformers_name(name)}"
         writer.add_tensor(names.get_name(full_name, (".weight", ".bias")), array)
     with atomic(path) as file, closing(writer):

@@ -117,13 +117,10 @@ def stored_arrays(folder):
 # ---- writing
 
 def write_folder(folder, encoder, hparams, params):
-    """Write a model, loaded as utils loads it, to a folder; weights in their own dtype.
+    """Write a model, loaded as utils loads it, to a new folder; weights in their own dtype.
 
     config.json comes last: a folder without it is not a model, so no partial export is loaded.
     """
-    # If these files of a former model stayed, they would be read together with the new files.
-    for name in ("config.json", "generation_config.json", "tokenizer.json"):
-        (folder / name).unlink(missing_ok=True)
     weights = {f"transformer.{transformers_name(name)}": weight
                for name, weight in flatten(params)}
     write_arrays(folder / "model.safetensors", weights, {"format": "pt"})

@@ -7,7 +7,6 @@
 In params.safetensors a projection is [n_out, n_in], as in memory, so it is read in one piece.
 """
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -48,19 +47,6 @@ def fetch_missing(model_size, folder):
         for name in missing:
             sha256 = SHA256.get(name) or SHA256.get(f"{model_size}/{name}")
             download(f"{base}/{model_size}/{name}", folder / name, sha256)
-
-
-@contextlib.contextmanager
-def advice_to_remove(folder):
-    """Add to the ValueErrors of a released size's files that a broken file may be removed."""
-    try:
-        yield
-    except ValueError as error:
-        # A folder of this name without hparams.json is in a different layout.
-        if folder.name not in RELEASED or not (folder / "hparams.json").is_file():
-            raise
-        raise ValueError(f"{error}; remove this file, and the next run makes it again"
-                         ) from None
 
 
 def why_no_model(name, folder, missing):
@@ -108,18 +94,9 @@ def convert_checkpoint(folder, hparams):
             raise ValueError(f"need {name} of shape {shape}, got {stored.shape}")
         return stored.reshape(shape)
 
-    path = (folder / "model.ckpt").as_posix()
-    directory = contextlib.nullcontext()
-    # TensorFlow reads a path with one of the signs \ [ * ? as a pattern. So the process enters
-    # a folder with such a path, and reads the file by its name alone. It does not enter other
-    # folders, because that changes the working directory of all threads.
-    if any(sign in path for sign in "\\[*?"):
-        path = "model.ckpt"
-        directory = contextlib.chdir(folder)
     try:
-        with directory:
-            reader = tf.train.load_checkpoint(path)
-            flat = weights.read_all_weights(hparams, weight_of, folder, np.float32)
+        reader = tf.train.load_checkpoint((folder / "model.ckpt").as_posix())
+        flat = weights.read_all_weights(hparams, weight_of, folder, np.float32)
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
         # Some of TensorFlow's messages fill a screen.
         first_line = str(error).strip().splitlines()[0][:200]

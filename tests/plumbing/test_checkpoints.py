@@ -65,17 +65,6 @@ def test_loading_through_tensorflow_gives_bit_equal_parameters(models, original)
     assert_has(loaded(models, dtype=np.float64)[2], original[1], np.float64)
 
 
-@pytest.mark.parametrize("name", ["plain folder", "[odd]*?\\"])
-def test_a_checkpoint_is_read_from_any_folder_and_a_plain_one_is_not_entered(
-        models, original, monkeypatch, name):
-    """The working directory belongs to all threads."""
-    (models / name).mkdir()
-    (models / "tiny").rename(models / name / "tiny")
-    if name == "plain folder":
-        monkeypatch.setattr("contextlib.chdir", None)
-    assert_has(loaded(models / name)[2], original[1])
-
-
 def test_a_released_size_is_downloaded_converted_and_loaded_once(original, tmp_path, monkeypatch):
     urls = []
 
@@ -112,7 +101,7 @@ def not_finite(folder):
     (hparams(n_layer=True), "need n_layer to be a whole number in 1 .. 1000 in .*, got True"),
     (hparams(n_ctx="16"), "n_ctx"),
     (hparams(n_head=5), "n_head to divide"),
-    (hparams(n_vocab=258), "as many symbols in encoder.json"),
+    (hparams(n_vocab=256), "no more symbols in encoder.json"),
     (hparams(n_ctx=15), "need wpe of shape"),
     (truncated("model.ckpt.data-00000-of-00001"), "whole TensorFlow checkpoint"),
     (not_finite, "finite"),
@@ -128,17 +117,6 @@ def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, change,
     with pytest.raises(ValueError, match=message) as caught:
         loaded(models)
     assert files_in(models / "tiny") == before and "\n" not in str(caught.value)
-    assert "remove" not in str(caught.value)  # no one else has it
-
-
-@pytest.mark.parametrize("name", [*TEXTS, "model.ckpt.index", PARAMS])
-def test_a_broken_file_of_a_released_size_may_be_removed(models, name):
-    (models / "tiny").rename(models / "124M")
-    if name == PARAMS:
-        loaded(models, "124M")
-    truncated(name)(models / "124M")
-    with pytest.raises(ValueError, match="; remove this file, and the next run makes it again$"):
-        loaded(models, "124M")
 
 
 CONVERT = """

@@ -68,15 +68,14 @@ def test_what_was_written_is_read_back_bit_by_bit(tmp_path, dtype):
     assert found["blocks"][0]["mlp"]["c_fc"]["w"].T.flags.c_contiguous  # as products.py wants it
 
 
-def test_merges_and_added_tokens_are_read_back_and_a_former_models_end_of_text_is_not(folder):
+def test_merges_and_added_tokens_are_read_back(tmp_path):
     added = "<an added token>"  # with spaces, which no merge can have
     symbols = [*SYMBOLS[:256], "ab", "ba", added, "<|endoftext|>"]
     written = Encoder(dict(zip(symbols, range(260))), [("b", "a"), ("a", "b")], added=[added])
-    rewritten("generation_config.json", b'{"eos_token_id": 5}')(folder)  # of a former model
     hparams = HPARAMS | {"n_vocab": 260}
     params = random_params(hparams, np.random.default_rng(0))
-    huggingface.write_folder(folder, written, hparams, params)
-    encoder, *_ = loaded(folder)
+    huggingface.write_folder(tmp_path, written, hparams, params)
+    encoder, *_ = loaded(tmp_path)
     assert encoder.end_of_text == 259
     for text in ("bab", added):
         assert encoder.encode(text) == written.encode(text)
@@ -140,13 +139,10 @@ def test_bfloat16_is_the_upper_half_of_float32(folder):
     assert (loaded(folder)[2]["wpe"] == wpe).all()
 
 
-def test_an_export_overwrites_nothing_unless_forced(folder):
+def test_an_export_overwrites_nothing(folder):
     before = files_in(folder)
-    assert "--force" in refusal(export.main, "tales-small", folder)
+    assert "already exists" in refusal(export.main, "tales-small", folder)
     assert files_in(folder) == before
-    (folder / "tokenizer.json").write_text("of a former model", "utf-8")
-    status, out, _ = outcome(export.main, "tales-small", folder, "--force")
-    assert status == 0 and "model.safetensors" in out and loaded(folder)[1]["n_vocab"] == 4096
 
 
 def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
@@ -311,16 +307,14 @@ def test_all_ends_of_a_text_are_read_and_written(folder, tmp_path):
     assert loaded(tmp_path / "again")[0].end_tokens == {257, 5}
 
 
-def test_a_padded_vocabulary_is_cut_if_asked(tmp_path):
+def test_a_padded_vocabulary_is_cut(tmp_path):
     """nanoGPT's 50,304 rows for 50,257 tokens."""
     padded = HPARAMS | {"n_vocab": 264}
     params = random_params(padded, np.random.default_rng(0))
     huggingface.write_folder(tmp_path / "padded", TINY, padded, params)
-    with pytest.raises(ValueError, match="padded by 6, which --cut_vocab leaves out"):
-        loaded(tmp_path / "padded")
-    _, hparams, params = loaded(tmp_path / "padded", cut_vocab=True)
+    _, hparams, params = loaded(tmp_path / "padded")
     assert hparams == HPARAMS and params["wte"].shape == (258, 12)
-    assert outcome(export.main, tmp_path / "padded", tmp_path / "cut", "--cut_vocab")[0] == 0
+    assert outcome(export.main, tmp_path / "padded", tmp_path / "cut")[0] == 0
     assert loaded(tmp_path / "cut")[1] == HPARAMS
 
 
@@ -329,7 +323,7 @@ def test_a_vocabulary_that_is_longer_than_the_weights_is_never_cut(tmp_path):
     params = random_params(short, np.random.default_rng(0))
     huggingface.write_folder(tmp_path, TINY, short, params)
     with pytest.raises(ValueError, match="a row for each token"):
-        loaded(tmp_path, cut_vocab=True)
+        loaded(tmp_path)
 
 
 # ---- what can be wrong with such a folder
@@ -363,7 +357,7 @@ FAULTS = [
     (config(model_type="llama"), "need model_type gpt2 in .*config.json, got 'llama': only GPT-2 "
      "can be read here; main.py and utils.load_model also read Llama"),
     (config(n_layer=3), "got none"),
-    (config(vocab_size=257), "as many symbols in vocab.json and merges.*resize_token_embed"),
+    (config(vocab_size=257), "no more symbols in vocab.json and merges.*resize_token_embed"),
     (rewritten("tokenizer.json", b"[]"), "JSON object in .*tokenizer"),
     (rewritten("tokenizer.json", b'{"model": {"type": "Unigram"}, "pre_tokenizer": {"type": 0}}'),
      "need GPT-2's byte-level BPE in .*Unigram"),
@@ -390,17 +384,6 @@ def test_a_weight_that_float16_cannot_hold_is_refused(folder):
     assert loaded(folder)[2]["wpe"].min() > 9e4
     with pytest.raises(ValueError, match="NaN or inf in wpe"):
         loaded(folder, np.float16)
-
-
-def test_no_file_in_the_models_folder_is_replaced_even_if_forced(folder):
-    """A file of the hub's cache is a link to a different folder."""
-    weights = folder / "model.safetensors"
-    flags = (folder, weights, "--format", "gguf", "--force")
-    before = weights.read_bytes()
-    assert "or in its folder: choose a new name" in refusal(export.main, *flags)
-    weights.symlink_to(weights.rename(folder.parent / "blob"))
-    assert "or in its folder: choose a new name" in refusal(export.main, *flags)
-    assert weights.is_symlink() and weights.read_bytes() == before
 
 
 @pytest.mark.parametrize("part, name, value", [

@@ -17,9 +17,9 @@ from lib.pattern import KINDS
 from main import decode, decoder_step
 from page import live
 from run.flags import parse_args
-from run.task import MAX_PROMPT, load_task
+from run.task import load_task
 from tests.chromium import chromium
-from tests.commands import DEFAULT_CTRL_C, refusal, until
+from tests.commands import DEFAULT_CTRL_C, refusal
 
 ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 1,
          "n_tokens_to_generate": 12, "seed": 3}
@@ -133,18 +133,8 @@ def test_a_request_without_a_length_is_refused(server, length):
 
 def test_a_body_is_refused_by_its_length_before_it_is_read(server):
     """The body that the header promises never comes."""
-    why = error_of(server, ASKED, **{"Content-Length": str(MAX_PROMPT + 1)})
-    assert why == f"need a request of at most {MAX_PROMPT} bytes, got {MAX_PROMPT + 1}"
-
-
-def test_few_requests_wait_and_a_further_one_is_refused(server):
-    with ThreadPoolExecutor(live.MOST_WAITING) as users, live.Handler.lock:
-        waiting = [users.submit(ask, server, ASKED | {"n_tokens_to_generate": 1})
-                   for _ in range(live.MOST_WAITING)]
-        until(lambda: live.Handler.places._value == 0)
-        assert error_of(server, ASKED) == "8 other requests wait for a text: try again later"
-    assert [result.result()[0] for result in waiting] == [200] * live.MOST_WAITING
-    assert ask(server, ASKED | {"n_tokens_to_generate": 1})[1].count("round") > 0
+    why = error_of(server, ASKED, **{"Content-Length": str(live.MAX_BYTES + 1)})
+    assert why == f"need a request of at most {live.MAX_BYTES} bytes, got {live.MAX_BYTES + 1}"
 
 
 def test_a_fault_of_the_decoder_reaches_the_page(server, monkeypatch):

@@ -45,8 +45,8 @@ def standard_input(monkeypatch):
 
 @pytest.mark.parametrize("data, words", [
     (b"once \xff upon", "byte 0xff at position 5"), (b"a" * 10**6, "n_ctx = "),
-    (b"a" * 5 * 2**20, "at most 4194304 bytes"), (b"", "at least one token")],
-    ids=["no UTF-8", "a megabyte of one letter", "five megabytes", "nothing"])
+    (b"", "at least one token")],
+    ids=["no UTF-8", "a megabyte of one letter", "nothing"])
 def test_a_prompt_that_cannot_be_read_is_refused_in_one_line(standard_input, data, words):
     standard_input(data)
     assert words in refusal(main.main, "--prompt", "-")
@@ -134,7 +134,7 @@ def test_ctrl_c_and_missing_memory_are_one_line(monkeypatch, fault, status, word
     ["--stop", ""], ["--stop", "\udcff"],
     ["--dtype", "float8"], ["--models_dir", "\0"], ["--target_model_size", "a" * 5000],
     ["--models_dir", "/dev/null"], ["two\nlines"], ["--K", "4\n5\r6"], ["--"], ["--prompt"],
-    ["--=x"], ["--stop=--"], ["--prompt=--"], ["--K=--"]],
+    ["--=x"]],
     ids=lambda arguments: ascii(arguments)[:30])
 def test_any_argument_gets_a_text_or_one_line(arguments):
     status, out, err = run_main(*arguments, *FEW)

@@ -13,9 +13,7 @@ import pytest
 from measure import race
 from measure.answer import answer_of, conditions, raced_speedup
 from tests.checkpoints import HPARAMS, write_converted
-from tests.chromium import TELEPHONE
-from tests.commands import outcome, refusal, written
-from tests.pages import ROOT
+from tests.commands import outcome, refusal
 from tests.small import write_heads
 from theory.speedup import best_K, needed_alpha, walltime_improvement
 from tools import will_it_pay
@@ -79,17 +77,13 @@ def turns(monkeypatch):
 def races(monkeypatch):
     """Return a list to which every race adds {decoder: its runs}."""
     results = []
-    raced_repeats = race.raced_repeats
+    true_race = race.race
 
-    def recorded_repeats(draft, target, builders, *args, **named):
-        runs = {name: [] for name in builders}
-        results.append(runs)
-        for texts in raced_repeats(draft, target, builders, *args, **named):
-            for name in runs:
-                runs[name].append(texts[name])
-            yield texts
+    def recorded_race(*args, **named):
+        results.append(true_race(*args, **named))
+        return results[-1]
 
-    monkeypatch.setattr(race, "raced_repeats", recorded_repeats)
+    monkeypatch.setattr(race, "race", recorded_race)
     return results
 
 
@@ -261,38 +255,6 @@ def test_a_figure_of_nothing_is_null_in_the_file(models_dir, turns, tmp_path):
     assert outcome(will_it_pay.main, "--show", tmp_path / "a.json")[:2] == (0, out)
 
 
-# ---- interrupts
-
-def test_an_error_of_a_rule_leaves_the_finished_parts(models_dir, turns, tmp_path):
-    path = written(tmp_path, "def verify(guesses, p_draft, p_target, rng): return [-1]")
-    out = report(models_dir, "--decoder", path, "--json", tmp_path / "a.json", status=2)
-    case, = cases_of(tmp_path / "a.json")
-    assert "positions" in case and "were accepted" in out
-
-
-@pytest.mark.parametrize("n_texts, found", [
-    (0, ["costs"]), (3, ["costs", "positions"]), (3 + 7 + 14, ["costs", "positions", "rows"])])
-def test_after_ctrl_c_the_finished_parts_are_shown_and_stored(
-        models_dir, turns, tmp_path, monkeypatch, n_texts, found):
-    """Two prompts: 1 + 2 texts count acceptance; 7 decoders warm up, and write 14 in a repeat."""
-    left = iter(range(n_texts))
-    write = race.write_text
-
-    def interrupted(*args):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return write(*args)
-
-    monkeypatch.setattr(race, "write_text", interrupted)
-    out = report(models_dir, "--temperature", 0, "--json", tmp_path / "a.json", status=130)
-    case, = cases_of(tmp_path / "a.json")
-    assert [part for part in ("costs", "positions", "rows") if part in case] == found
-    assert "| ms |" in out and ("| --K " in out) == ("rows" in found)
-    assert outcome(will_it_pay.main, "--show", tmp_path / "a.json")[:2] == (0, out)
-    if "rows" in found:
-        assert "fewer than 3 runs are too few (--repeats 1)" in out
-
-
 def test_too_few_runs_or_tokens_are_told_before_anything_is_measured(models_dir, monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
@@ -303,25 +265,3 @@ def test_too_few_runs_or_tokens_are_told_before_anything_is_measured(models_dir,
         monkeypatch.setattr(will_it_pay, "notify", said.append)
         report(models_dir, *flags, status=130)
         assert ("no answer, which needs --N 16 and --repeats 3" in "".join(said)) == is_told
-
-
-# ---- the picture
-
-@pytest.mark.parametrize("suffix, start", [(".png", b"\x89PNG"), (".svg", b"<?xml")])
-def test_a_plot_is_a_picture_as_wide_as_a_telephone(tmp_path, suffix, start):
-    matplotlib = pytest.importorskip("matplotlib", reason="needs requirements/plots.txt")
-    path = tmp_path / f"answer{suffix}"
-    stored = ROOT / "benchmarks/results/will_it_pay.json"
-    status, _, err = outcome(will_it_pay.main, "--show", stored, "--plot", path)
-    assert status == 0, err
-    assert path.read_bytes().startswith(start)
-    if suffix == ".png":
-        assert matplotlib.image.imread(path).shape[1] == 2 * TELEPHONE
-
-
-def test_a_plot_that_cannot_be_written_is_refused_before_anything_is_measured(
-        tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib", reason="needs requirements/plots.txt")
-    monkeypatch.setattr(will_it_pay, "load_models", None)
-    path = tmp_path / "none" / "a.png"
-    assert f"cannot write --plot {path}" in refusal(will_it_pay.main, "--plot", path)

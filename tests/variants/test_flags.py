@@ -19,7 +19,6 @@ from tests.toys import PAIRS, context_free
 from variants import DECODERS, Costs, Models, block, build, build_plain
 from variants.blockwise import blockwise_verify
 from variants.lenient import lenient_greedy_verify
-from variants.medusa import sparse_tree
 from variants.registry import costs, either, whole, wholes
 
 DRAFT, TARGET = PAIRS["dense"]
@@ -78,8 +77,7 @@ def first_round(name, flags, sampling, x, folder=None, u=0.5):
 @pytest.mark.parametrize("name, flags", [
     ("tree", lambda n: {"widths": "dynamic", "total": n}),
     ("suffix", lambda n: {"sure": 99.0, "K": n}), ("suffix", lambda n: {"sure": 0.0, "cap": n}),
-    ("blockwise", lambda n: {"block": 1 + n}),
-    ("medusa", lambda n: {"sparse": [(0,), (1,)][:n]})])
+    ("blockwise", lambda n: {"block": 1 + n})])
 def test_a_round_has_the_number_of_guesses_asked_for(name, flags, n, folder):
     result = first_round(name, flags(n), sampling_of(name), [0, 1] * 6, folder)
     assert len(result.guesses) == n
@@ -192,9 +190,7 @@ def test_build_reads_every_flag(name):
     (either(wholes, "auto"), {"3,2,1": (3, 2, 1), "auto": "auto"}, ("0,1", "", "a", "dynamic")),
     (costs, {"0.1,1,2": (0.1, [1.0, 2.0]), "0,1,2": (0.0, [1.0, 2.0])},
      ("1", "1,1", "1,0,1", "1,nan,1", "1,inf,2", "-1,1,1")),
-    (partial(wholes, least=0), {"0,7": (0, 7)}, ("-1", "a", "")),
-    (sparse_tree, {"0 1 0.0": [(0,), (1,), (0, 0)], " 0 ": [(0,)]},
-     ("", " ", "0 1.0", "0.0", "-1", "0..1", "0."))])
+    (partial(wholes, least=0), {"0,7": (0, 7)}, ("-1", "a", ""))])
 def test_the_text_of_a_flag_is_read_and_checked(read, good, bad):
     assert {text: read(text) for text in good} == good
     for value in good.values():
@@ -221,7 +217,6 @@ def test_the_text_of_a_flag_is_read_and_checked(read, good, bad):
     ("tree", {"total": 3}, 1.0, "--total needs --widths dynamic"),
     ("tree", {"widths": "auto"}, 1.0, "--decoder tree needs Models.costs"),
     ("stopping", {}, 1.0, "needs Models.costs"),
-    ("medusa", {"widths": (2,), "sparse": [(0,)]}, 1.0, "--widths and --sparse"),
     ("eagle", {"siblings": "top"}, 1.0, "--siblings and --total need a tree"),
     ("eagle", {"total": 5}, 1.0, "--siblings and --total need a tree"),
     ("eagle", {"widths": (2,), "K": 3}, 1.0, "--K needs --widths chain or --widths dynamic"),
@@ -237,12 +232,9 @@ def test_the_text_of_a_flag_is_read_and_checked(read, good, bad):
     ("block", {"K": 3, "guesser": "eagle --K 1"}, 1.0, "--K 3 and 'eagle --K 1' both give"),
     ("suffix", {"K": 3, "otherwise": "eagle --K 1"}, 1.0, "--K 3 and 'eagle --K 1' both give"),
     ("lenient", {"lenience": 5e-324}, 1.0, "need 1e-99 <= lenience <= 1"),
-    ("staged", {"width": 2}, 0.0, "--width 2 does not apply at --temperature 0"),
     ("lenient", {"lenience": 2.0}, 1.0, "lenience"),
     ("speculative", {"K": True}, 1.0, "--K: need auto or a whole number >= 1, got 'True'"),
-    ("tree", {"widths": []}, 1.0, "--widths: "),
-    ("medusa", {"sparse": [(0,), (1, 0)]}, 1.0, "--sparse: need the parent of each node, got 1.0"),
-    ("medusa", {"sparse": [0]}, 1.0, "--sparse: need ranks")])
+    ("tree", {"widths": []}, 1.0, "--widths: ")])
 def test_flags_that_do_not_fit_are_refused(name, flags, temperature, message):
     with pytest.raises(ValueError, match=message):
         step = build(name, models(dict(temperature=temperature)), flags)

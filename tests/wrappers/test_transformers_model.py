@@ -27,7 +27,7 @@ from tests.reuse import COPIES, assert_close, assert_used_is_fresh, some_edits  
 from tests.wrappers.families import FAMILIES, NO_CACHE, PATH_BY_PATH, random_model  # noqa: E402
 from utils import MODELS_DIR  # noqa: E402
 from variants.shared.branches import tree_of_paths  # noqa: E402
-from wrappers.transformers_model import TransformersModel, cut_vocabulary  # noqa: E402
+from wrappers.transformers_model import TransformersModel  # noqa: E402
 from wrappers.transformers_tokenizer import transformers_tokenizer  # noqa: E402
 
 CACHED = [name for name in FAMILIES if name not in NO_CACHE]
@@ -156,7 +156,7 @@ def test_threads_may_share_a_model():
 @pytest.mark.parametrize("copied", [*COPIES.values(), TransformersModel.fresh])
 def test_a_copy_has_the_weights_and_an_empty_cache(copied):
     model = TransformersModel(random_model("qwen3"))
-    cut_vocabulary(40, model)
+    model.n_vocab = 40
     rows = model([1, 2, 3])
     other = copied(model)
     assert other.ids == [] and model.ids == [1, 2, 3]
@@ -201,16 +201,13 @@ def test_experts_run_in_float64():
     assert_close(converted([1, 2, 3]), model([1, 2, 3]), 1e-5)
 
 
-def test_rows_that_no_token_has_are_cut_from_both_models():
-    padded = [TransformersModel(random_model("qwen2", vocab_size=n)) for n in (50, 56)]
-    whole = padded[1]([1, 2])
-    cut_vocabulary(47, *padded)
-    assert [model.n_vocab for model in padded] == [47, 47]
-    assert np.allclose(padded[1]([1, 2]), whole[:, :47])
+def test_rows_that_no_token_has_are_cut():
+    padded = TransformersModel(random_model("qwen2", vocab_size=56))
+    whole = padded([1, 2])
+    padded.n_vocab = 47
+    assert np.allclose(padded([1, 2]), whole[:, :47])
     with pytest.raises(ValueError, match="n_vocab - 1 = 46, got 48"):
-        padded[0]([1, 48])
-    cut_vocabulary(99, *padded)
-    assert padded[0].n_vocab == 47  # the smallest of all
+        padded([1, 48])
 
 
 # ---- decoding

@@ -30,7 +30,6 @@ tree depends on finished rounds and costs alone, so the text stays exact.
 
 import itertools
 from functools import cache
-from operator import mul
 
 import numpy as np
 
@@ -38,7 +37,6 @@ from variants.shared.acceptance import START_COUNTS, Acceptance
 
 # The acceptance of each rank before any round, with the weight of one reached node.
 START_ACCEPTANCES = np.array([0.75, 0.15, 0.05, 0.02])
-MOST_GUESSES = 2**12  # in a tree: a pass over more guesses takes seconds
 
 
 def uniform_shape(widths):
@@ -47,11 +45,6 @@ def uniform_shape(widths):
     >>> uniform_shape((2, 1))
     [(0,), (1,), (0, 0), (1, 0)]
     """
-    # Level l + 1 has widths[0] * .. * widths[l] nodes.
-    n_guesses = sum(itertools.accumulate(widths, mul))
-    if n_guesses > MOST_GUESSES:
-        raise ValueError(f"need --widths of at most {MOST_GUESSES} guesses in all, got "
-                         f"{n_guesses}")
     shape: list[tuple] = []
     for depth in range(1, len(widths) + 1):
         ranks = [range(width) for width in widths[:depth]]
