@@ -1,10 +1,16 @@
-"""Test exact/expected.py: each mean is that of all outcomes of its test."""
+"""Test exact/expected.py and benchmarks/rules.py: each mean is that of all outcomes of its test."""
 
+from collections import defaultdict
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from benchmarks import rules
+from exact import expected
 from exact.expected import best_mean, chain_bound, chain_mean, match_tokens, mean_tokens, tree_mean
 from exact.law import expectation, text_law
 from exact.optimum import guesses_law
@@ -13,10 +19,12 @@ from exact.rules.verifiers import q_is_one
 from exact.toys import TOYS, X, best, markov
 from speculative import guess, make_step, verify
 from tests.distributions import round_law
+from tests.pages import file_text, output
 from tests.toys import path_by_path
 from variants.block import block_verify
 from variants.lenient import lenient_verify
 from variants.match import match_verify
+from variants.multipath import guess_paths, verify_best_path
 from variants.shared.best_tree import uniform_shape
 from variants.traversal import verify_traversal
 from variants.tree import guess_shape, verify_tree
@@ -95,3 +103,93 @@ def test_the_bound_of_a_chain_is_1_TV_of_its_texts_and_nothing_exceeds_it(toy):
     block = chain_mean(guess, BLOCK, toy, 3)
     assert ratio <= block <= bound
     assert tree_mean((2, 2, 2), toy) <= best_mean((2, 2, 2), toy) <= 4
+
+
+# ---- benchmarks/rules.py: recorded rounds
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
+    monkeypatch.setattr(rules, "K", 2)
+    monkeypatch.setattr(rules, "RECORDED_WIDTHS", (2, 1))
+    draft, target = map(path_by_path, TOYS[toy])
+    means = {"ratio": chain_mean(guess, RATIO, toy, 2),
+             "block": chain_mean(guess, BLOCK, toy, 2),
+             "match or one-hot, best guesses": chain_mean(best, match_tokens, toy, 2),
+             "siblings 2,1,1,1, multi-step": tree_mean((2, 1), toy)}
+    record = partial(rules.record, list(X), draft, target)
+    for name, mean in means.items():
+        recorded_mean = expectation(record, lambda place, name=name: rules.tests(place)[name])
+        assert float(recorded_mean) == pytest.approx(float(mean))
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_the_mean_over_two_recorded_paths_is_that_of_the_best_one(toy, monkeypatch):
+    monkeypatch.setattr(rules, "K", 1)
+    draft, target = map(path_by_path, TOYS[toy])
+    x = list(X)
+
+    def doubled(rng):
+        one_guess, _ = guess_shape(x, 1, rng, draft, uniform_shape((1,)))
+        place = rules.Place(one_guess, target(x + one_guess, 2), best=[], p_best=np.empty(0))
+        return rules.tests_of_doubled(x, place, draft, target, rng)
+
+    paths = partial(guess_paths, draft=draft, paths=2)
+    step = make_step(target, 1, paths, verify_best_path)
+    # `rules` names its tests for K = 4
+    means = {"block, 8 guesses": chain_mean(guess, BLOCK, toy, 2),
+             "multipath, 2 paths of 4": expectation(lambda rng: step(x, 2, rng).ids, len)}
+    for name, mean in means.items():
+        recorded_mean = expectation(doubled, lambda tokens, name=name: tokens[name])
+        assert float(recorded_mean) == pytest.approx(float(mean))
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """Return 60 recorded rounds of toy A, with what the ratio rule got and returned.
+
+    A text is the token 0 and ten new tokens.
+    """
+    rounds = []
+
+    def watched_record(x, *others, record=rules.record):
+        rounds.append(SimpleNamespace(x=x, place=record(x, *others)))
+        return rounds[-1].place
+
+    def watched_verify(guesses, p_draft, p_target, rng):
+        rounds[-1].chain = guesses, p_draft, p_target
+        rounds[-1].ids = verify(guesses, p_draft, p_target, rng)
+        return rounds[-1].ids
+
+    monkeypatch.setattr(rules, "record", watched_record)
+    monkeypatch.setattr(rules, "verify", watched_verify)
+    monkeypatch.setattr(rules, "LENGTH", 10)
+    draft, target = map(path_by_path, TOYS["A"])
+    encoder = SimpleNamespace(encode=lambda prompt: [0])
+    places = list(rules.places(draft, target, encoder, n_rounds=60))
+    for each, (text, _) in zip(rounds, places, strict=True):
+        each.text = text
+    return rounds
+
+
+def test_a_round_starts_after_what_the_test_of_the_chain_added_or_begins_the_next_text(rounds):
+    for this, after in pairwise(rounds):
+        assert all(map(np.array_equal, this.chain, this.place.chain()))
+        x = this.x + this.ids
+        is_complete = len(x) >= 11
+        assert after.x == ([0] if is_complete else x)
+        assert after.text == this.text + is_complete
+    assert len(rounds) == 60 and rounds[-1].text > 10
+
+
+def test_each_text_has_its_own_random_numbers(rounds):
+    """All texts have the same prompt and different guesses. Seeds are fixed: no false alarm."""
+    guesses = defaultdict(list)
+    for each in rounds:
+        guesses[each.text] += each.place.tree.tokens
+    beginnings = [tuple(tokens[:15]) for tokens in guesses.values() if len(tokens) >= 15]
+    assert len(set(beginnings)) == len(beginnings) > 5
+
+
+def test_the_page_quotes_what_the_command_prints():
+    quoted = output(file_text("benchmarks/RESULTS.md"), "-m exact.expected")
+    assert expected.ladder_table() == quoted

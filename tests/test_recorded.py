@@ -41,14 +41,6 @@ def said(tmp_path, monkeypatch):
 
 # ---- the file
 
-def test_every_row_is_a_distribution_and_every_guess_has_a_column():
-    assert len(CHAINS) == len(ON_WHOLE_ROWS) == 200
-    for guesses, p_draft, p_target in CHAINS:
-        assert p_draft.shape == (4, 68) and p_target.shape == (5, 68)
-        assert abs(np.concatenate([p_draft, p_target]).sum(axis=1) - 1).max() < 1e-14
-        assert all(token < 64 and row[token] > 0 for token, row in zip(guesses, p_draft))
-
-
 def test_reduced_rows_keep_the_guesses_and_what_is_accepted():
     """Two guesses of token 7, which is improbable, on rows of 200 tokens."""
     rows = np.random.default_rng(0).dirichlet([0.1] * 200, size=5)
@@ -64,9 +56,11 @@ def test_reduced_rows_keep_the_guesses_and_what_is_accepted():
     assert np.allclose(np.minimum(few_draft, few_target[:2]).sum(axis=1), accepted)
 
 
-def test_the_figures_of_reduced_rows_are_those_of_whole_rows():
-    reduced = [[tokens(*chain) for tokens in recorded.TESTS.values()] for chain in CHAINS]
+def test_the_figures_of_reduced_rows_are_those_of_whole_rows_and_not_above_the_bound():
+    figures = recorded.figures_of()
+    reduced = [[*of_round.values()] for of_round in figures]
     assert abs(np.mean(reduced, axis=0) - ON_WHOLE_ROWS.mean(axis=0)).max() < 0.001
+    assert not any(recorded.is_above_bound(figures, name) for name in recorded.TESTS)
 
 
 def test_the_file_is_what_the_command_writes(tmp_path, capsys):
@@ -103,15 +97,10 @@ def test_drawn_guesses_are_no_guesses_of_a_files_own(said):
     assert judge.judged_file(ROOT / "speculative.py").verify
 
 
-def by_formula(verify, chains):
-    """Return match's tokens by the formula that is compared with the enumeration above."""
-    return [match_tokens(*chain) for chain in chains]
-
-
-@pytest.mark.parametrize("tokens_of", [
-    by_formula, pytest.param(recorded.tokens_of, marks=pytest.mark.weekly)])
-def test_the_page_shows_what_the_judge_says(said, tokens_of, monkeypatch):
-    monkeypatch.setattr(recorded, "tokens_of", tokens_of)
+def test_the_page_shows_what_the_judge_says(said, monkeypatch):
+    """Match's tokens are those of its formula, which is compared with the enumeration above."""
+    monkeypatch.setattr(recorded, "tokens_of", lambda verify, chains: [
+        match_tokens(*chain) for chain in chains])
     file = code(SECTION, "python")
     assert file == "from variants.match import match_verify as verify\n"
     status, out = said(file, n=200)
@@ -134,14 +123,8 @@ def test_a_mean_above_the_bound_is_not_exact_although_the_toys_show_nothing(said
                         "the bound.\n")
 
 
-def test_a_lossless_test_is_not_above_the_bound():
-    figures = recorded.figures_of()
-    assert not any(recorded.is_above_bound(figures, name) for name in recorded.TESTS)
-
-
 @pytest.mark.parametrize("text, message", [
     ("def step(*args): return [0]", "--rows needs a function verify alone, because"),
-    ("def guess(x, k, rng, draft): return [], []", "--rows needs a function verify alone, because"),
     (RAISES, r"line 2: ZeroDivisionError: .* \(called with rows of 68 columns\)"),
     (ALL_DRAWS, "need a verify with at most 2000 outcomes in a recorded round"),
     (UNKNOWN_TOKEN, "need a list of 1 to 5 tokens of 0 .. 67, got"),
