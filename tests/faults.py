@@ -7,14 +7,12 @@
 """
 
 from collections.abc import Callable
-from types import CodeType
 from typing import NamedTuple
 
 import numpy as np
 
-from exact.rules.batched import entry_per_round
-from exact.rules.guesses import bfloat16
-from exact.rules.verifiers import at, best_of
+from exact.rules.guesses import bfloat16  # noqa: F401  the lines use it
+from exact.rules.verifiers import at, best_of  # noqa: F401
 from tests.pages import file_text
 
 MARKS = "-*!1="  # of a fault; the head of the file explains them
@@ -40,14 +38,14 @@ RIGHT = [*FAULTS]
 # names of the lines whose numbers are rounded
 NUMBERS = ("rows", "p", "q", "ratio", "tests", "target_row", "draft_row", "weights", "cumulative",
            "bounds", "u")
-ROUNDED = ("({}).astype(np.float16)", "bfloat16({})", "in_8_bits({})", "({}).round(2)",
-           "({}).round(3)")
+ROUNDED = ("({}).astype(np.float16)", "bfloat16({})", "(({}) * 255).round() / 255",
+           "({}).round(2)", "({}).round(3)")
 # {name of a line: its rows, which are sampled}
 ROWS = {"rows": "p_target[:, :K]", "target_row": "p_target[each, n]", "q": "p_draft",
         "drafts": "p_draft"}
 SAMPLED = ("top_p({}, 0.95)", "top_p({}, 0.99)", "top_k({}, 2)", "min_p({}, 0.05)",
            "min_p({}, 0.1)", "greedy_above({}, 0.7)", "greedy_above({}, 0.9)",
-           "sharper({}, 1.001)")
+           "normalised({}**1.001)")
 
 SWAPS = {
     " < ": (" <= ", " > ", " >= "),
@@ -112,39 +110,6 @@ def greedy_above(rows, probability):
     return np.where(has_likely_token, best_of(rows), rows)
 
 
-def sharper(rows, power):
-    """Return the rows raised to a power above 1, as a temperature below 1 does."""
-    return normalised(rows**power)
-
-
-def in_8_bits(rows):
-    """Return rows rounded to multiples of 1 / 255."""
-    return np.round(rows * 255) / 255
-
-
-def tokens_at(guesses, n):
-    """Return guess n of each round, which was rejected; the last guess if n is K."""
-    last = guesses.shape[1] - 1
-    return entry_per_round(guesses, np.minimum(n, last))
-
-
-def one_hot_of(tokens, rows):
-    """Return one-hot rows of the tokens, as long as `rows`."""
-    return np.eye(rows.shape[-1])[tokens]
-
-
-def unless_small(weights, rows, mass):
-    """Return the weights, replaced by `rows` where the sum of the weights is below `mass`."""
-    is_small = weights.sum(axis=-1, keepdims=True) < mass
-    return np.where(is_small, rows, weights)
-
-
-FUNCTIONS = (at, top_p, top_k, min_p, best_of, greedy_above, sharper, bfloat16, in_8_bits,
-             tokens_at, one_hot_of, unless_small)
-# the names that a line may use
-names = {"np": np, **{function.__name__: function for function in FUNCTIONS}}
-
-
 # ---- mutants
 
 def swapped(line):
@@ -169,17 +134,13 @@ def rounded_or_sampled(line):
             yield line.replace(rows, template.format(rows), 1)
 
 
-def compiled(lines) -> CodeType:
-    """Return the lines as code that `exec` runs."""
-    return compile("\n".join(lines), "<mutant>", "exec")
-
-
 def verifier(lines):
     """Return the verifier with these lines."""
-    code = compiled(lines)  # once, because the verifier is called many times
+    # compiled once, because the verifier is called many times
+    code = compile("\n".join(lines), "<mutant>", "exec")
 
     def verify(guesses, p_draft, p_target, uniforms):
-        scope = dict(names, guesses=guesses, p_draft=p_draft, p_target=p_target,
+        scope = dict(globals(), guesses=guesses, p_draft=p_draft, p_target=p_target,
                      uniforms=uniforms)
         with np.errstate(all="ignore"):  # a fault may divide by 0
             exec(code, scope)

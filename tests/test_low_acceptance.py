@@ -9,18 +9,17 @@ import pytest
 from benchmarks import low_acceptance
 from benchmarks.__main__ import main
 from docs.tables import stored
-from exact.law import law, text_law, total_variation
+from exact.law import law, text_law
 from gpt2 import GPT2
-from lib.backend import products
 from lib.checkpoints.weights import cut_params, n_params
 from measure.models import OPENINGS
 from measure.passes import Run
 from sampling import with_sampling
-from speculative import Round, complete, draft_and_verify, generate, guess, make_step
+from speculative import Round, complete, draft_and_verify, generate
 from tests.commands import outcome
+from tests.distributions import assert_same_law
 
 K = low_acceptance.GUESSED
-EACH_FAULT = pytest.mark.parametrize("name", low_acceptance.FAULTS)
 
 
 # ---- the planted faults
@@ -64,7 +63,7 @@ def toy_rounds(step_of):
     return [(result.ids, np.array(result.p_draft).tolist()) for result in rounds]
 
 
-@EACH_FAULT
+@pytest.mark.parametrize("name", low_acceptance.FAULTS)
 def test_every_fault_changes_what_the_draft_computes_and_no_fault_does_not(name):
     def healthy(draft, target, temperature):
         return draft_and_verify(with_sampling(draft, temperature=temperature),
@@ -84,47 +83,22 @@ def test_first_guesses_are_counted_by_the_round_before_them():
 
 # ---- exactness
 
-def text_distance(step_of):
-    """Return the total variation between the texts of a step and the target's, enumerated.
-
-    Three guesses, or a rejection and rounds after it, are four tokens.
-    """
-    # Numba compiles now. Compiled inside `law`, it would draw random numbers there.
-    products.warm_up(np.float64, lambda words: None)
+@pytest.mark.parametrize("name", [
+    "cache cut one token too late", "draft at temperature 0.3", "zero-filled from guess 3 on",
+    "another tokenizer"])
+def test_the_text_of_a_draft_with_a_fault_is_exact(name):
+    """Three guesses, or a rejection and rounds after it, are four tokens."""
     draft, target = two_token_model(0), two_token_model(1)
     prompt = prompt_of(3)
 
     def text(rng):
         # Each text has a new step, because a cache that is cut wrongly depends on earlier texts.
-        step = step_of(draft.fresh(), target.fresh(), temperature=1.0)
+        step = low_acceptance.faulty_step(draft.fresh(), target.fresh(), temperature=1.0,
+                                          fault=low_acceptance.FAULTS[name])
         return complete(prompt, step, 4, rng)
 
     wanted = text_law(prompt, with_sampling(target, temperature=1.0), 4)
-    return float(total_variation(law(text), wanted))
-
-
-@pytest.mark.parametrize("name", [
-    "cache cut one token too late", "cache cut two tokens too early", "input shifted by one",
-    "draft at temperature 0.3", "zero-filled from guess 3 on", "another tokenizer"])
-def test_the_text_of_a_draft_with_a_fault_is_exact(name):
-    step = partial(low_acceptance.faulty_step, fault=low_acceptance.FAULTS[name])
-    assert text_distance(step) < 1e-12
-
-
-def test_guesses_that_are_tested_with_other_rows_are_not_exact():
-    """The control: the draft draws at temperature 0.3, and its rows are those of temperature 1."""
-    def wrong_step(draft, target, temperature):
-        cold = with_sampling(draft, temperature=0.3)
-        warm = with_sampling(draft.fresh(), temperature=temperature)
-
-        def guess_with_other_rows(x, k, rng):
-            guesses, _ = guess(x, k, rng, cold)
-            return guesses, [warm([*x, *guesses[:t]], 1)[-1] for t in range(k)]
-
-        return make_step(with_sampling(target, temperature=temperature), K,
-                         guess_with_other_rows)
-
-    assert text_distance(wrong_step) > 0.001
+    assert_same_law(law(text), wanted)
 
 
 def test_all_stored_greedy_texts_are_those_of_plain_decoding():

@@ -12,13 +12,12 @@ import subprocess
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from exact.law import law
 from exact.toys import TENTHS, TOYS
-from speculative import Step, draft_and_verify, make_step, speculative_sampling, verify
+from speculative import draft_and_verify, make_step, speculative_sampling, verify
 from tests.commands import until
 from tests.toys import path_by_path
 from variants.block import block_verify
@@ -28,9 +27,11 @@ from variants.tree import guess_shape, verify_tree
 THEORY = Path(__file__).parent.parent / "theory"
 FILES = ("lossless", "block", "tree", "traversal")  # each imports files before it
 TEXTS = {file: (THEORY / f"{file}.v").read_text(encoding="utf-8") for file in FILES}
-SHAPE = [(0,), (1,), (0, 0), (0, 0, 0)]  # two guesses, and a chain below the first
+ONE = "(OneGuess NoGuess NoGuess)"
+SHAPES = [  # of K levels, here and in Coq: no guess, two guesses, and one below the first
+    ([], "NoGuess"), ([(0,), (1,)], f"(OneGuess NoGuess {ONE})"),
+    ([(0,), (1,), (0, 0)], f"(OneGuess {ONE} {ONE})")]
 V = 3  # tokens of a toy
-SIZES = [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2)]  # (N, K)
 
 if not shutil.which("coqc") and not os.environ.get("REQUIRE_COQ"):
     pytest.skip("needs Coq (Debian, Ubuntu: apt-get install coq)", allow_module_level=True)
@@ -53,17 +54,12 @@ def compiled(tmp_path_factory):
     except FileExistsError:  # another process compiles, or has compiled
         until(errors.exists)
     else:
-        compile_all(folder)
+        for file in FILES:
+            (folder / f"{file}.v").write_text(TEXTS[file], encoding="utf-8")
+        said = "".join(coqc(folder / f"{file}.v").stderr for file in FILES)
+        errors.write_text(said, encoding="utf-8")
     assert errors.read_text(encoding="utf-8") == ""
     return folder
-
-
-def compile_all(folder):
-    """Compile copies of the proofs in a folder, and write what Coq objects to."""
-    for file in FILES:
-        (folder / f"{file}.v").write_text(TEXTS[file], encoding="utf-8")
-    said = "".join(coqc(folder / f"{file}.v").stderr for file in FILES)
-    (folder / "errors").write_text(said, encoding="utf-8")
 
 
 # ---- no axioms
@@ -91,11 +87,9 @@ Require Import lossless block tree traversal.
 Import ListNotations.
 
 (* The probability of each outcome, as its numerator and denominator. *)
-Definition law (outcome : text -> list nat) (m : D text) (outcomes : list (list nat)) :=
-  map (fun y => let p := this (probability (ids <- m; ret (is y (outcome ids)))) in
+Definition law (m : D text) (outcomes : list (list nat)) :=
+  map (fun y => let p := this (probability (ids <- m; ret (is y ids))) in
                 (Qnum p, Zpos (Qden p))) outcomes.
-Definition tokens (ids : text) := ids.
-Definition how_many_and_last (ids : text) := [length ids; last ids O].
 
 (* A toy: the row after a text depends on its last token, in tenths. *)
 Definition tenths (rows : list (list Z)) := map (map (fun n => Q2Qc (n # 10))) rows.
@@ -103,56 +97,33 @@ Definition markov (rows : list (list Qc)) : model := fun x v => nth v (nth (last
 """
 
 
-def coq(value):
-    """Return a number or nested lists of numbers in Coq's notation."""
-    if isinstance(value, int):
-        return str(value)
-    return f"[{'; '.join(map(coq, value))}]"
-
-
-def coq_shape(shape, path=()):
-    """Return the guesses below a path: each with those below it and those next to it."""
-    in_coq = "NoGuess"
-    children = [longer for longer in shape if longer[:-1] == path]
-    for child in reversed(children):
-        in_coq = f"(OneGuess {coq_shape(shape, child)} {in_coq})"
-    return in_coq
-
-
 def toys_in_coq():
     """Return definitions of A_draft, A_target, .., with rows that are computed once."""
     lines = []
     for name, pair in TENTHS.items():
         for role, rows in zip(("draft", "target"), pair):
-            tenths = coq([[int(digit) for digit in row] for row in rows])
+            tenths = str([[int(digit) for digit in row] for row in rows]).replace(",", ";")
             lines.append(f"Definition {name}_{role}_rows := Eval vm_compute in tenths {tenths}%Z.")
             lines.append(f"Definition {name}_{role} := markov {name}_{role}_rows.")
     return "\n".join(lines)
 
 
-class Pair(NamedTuple):
-    """Hold one decoder twice: its step in Coq, and in Python."""
-
-    program: str
-    step: Step
-
-
 def chain(test_in_coq, test, name, K):
-    """Return the decoder that guesses a chain on this toy."""
+    """Return a step that guesses a chain on this toy, in Coq and in Python."""
     draft, target = TOYS[name]
-    return Pair(f"(speculative_step {name}_target (fun _ => {K}) (guess {V} {name}_draft) "
-                f"({test_in_coq} {V}))", draft_and_verify(draft, target, K, test))
+    return (f"(speculative_step {name}_target (fun _ => {K}) (guess {V} {name}_draft) "
+            f"({test_in_coq} {V}))", draft_and_verify(draft, target, K, test))
 
 
 def tree(step_in_coq, test, siblings, name, K):
-    """Return the decoder that guesses the upper K levels of SHAPE on this toy."""
+    """Return a step that guesses a tree of K levels on this toy, in Coq and in Python."""
     draft, target = map(path_by_path, TOYS[name])
-    shape = [path for path in SHAPE if len(path) <= K]
+    shape, in_coq = SHAPES[K]
     rivals = {"independent": f"(independent {name}_draft)",
               "distinct": f"(distinct {V} {name}_draft)"}[siblings]
     guess = partial(guess_shape, draft=draft, shape=shape, siblings=siblings)
-    return Pair(f"({step_in_coq} {V} {rivals} {name}_target (fun _ => {coq_shape(shape)}))",
-                make_step(target, K, guess, test))
+    return (f"({step_in_coq} {V} {rivals} {name}_target (fun _ => {in_coq}))",
+            make_step(target, K, guess, test))
 
 
 DECODERS = {
@@ -168,63 +139,42 @@ def texts(*lengths):
     return [list(ids) for n in lengths for ids in itertools.product(range(V), repeat=n)]
 
 
-class Question(NamedTuple):
-    """Ask for the distribution of a program's outcome, evaluated by Coq."""
-
-    program: str
-    outcomes: list
-    outcome: str = "tokens"  # or how_many_and_last
-
-
 def laws_in_coq(questions, folder, compiled):
-    """Return {outcome: probability} for each question."""
-    commands = [f"Eval vm_compute in (law {question.outcome} ({question.program}) "
-                f"{coq(question.outcomes)})%nat." for question in questions]
+    """Return {text: probability} for each question, a program in Coq and its possible texts."""
+    commands = [f"Eval vm_compute in (law ({program}) {outcomes})%nat.".replace(",", ";")
+                for program, outcomes in questions]
     lines = [EVALUATE, toys_in_coq(), *commands]
     (folder / "evaluate.v").write_text("\n".join(lines), encoding="utf-8")
     result = coqc(folder / "evaluate.v", "-Q", compiled, "")
     assert result.stderr == ""
     answers = result.stdout.split(": list (Z * Z)")[:-1]
     laws = []
-    for answer, question in zip(answers, questions, strict=True):
+    for answer, (_, outcomes) in zip(answers, questions, strict=True):
         numbers = [int(number) for number in re.findall(r"-?\d+", answer)]
         probabilities = map(Fraction, numbers[::2], numbers[1::2])
-        pairs = zip(question.outcomes, probabilities, strict=True)
+        pairs = zip(outcomes, probabilities, strict=True)
         laws.append({tuple(ids): p for ids, p in pairs if p})
     return laws
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_a_round_in_coq_has_the_distribution_of_the_code(decoder, compiled, tmp_path):
-    """With 0 and 1 guess on all toys; with 2, which are slow, on A and on C, which has zeros.
-
-    With 3 guesses on toy A in less detail.
-    """
+    """With 0 and 1 guess on all toys; with 2, which are slow, on A and on C, which has zeros."""
     starts = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]  # guesses, last token
     questions, wanted = [], []
     for name, (k, last) in [*itertools.product(TOYS, starts), ("A", (2, 0)), ("C", (2, 0))]:
-        pair = DECODERS[decoder](name, k)
-        questions.append(Question(f"{pair.program} [{last}] {k + 1}", texts(*range(1, k + 2))))
-        wanted.append(law(lambda rng: pair.step([last], k + 1, rng).ids))  # noqa: B023  used now
-
-    program, step = DECODERS[decoder]("A", 3)
-    outcomes = [[n, token] for n in range(1, 5) for token in range(V)]
-    questions.append(Question(f"{program} [0] 4", outcomes, "how_many_and_last"))
-
-    def how_many_and_last(rng):
-        ids = step([0], 4, rng).ids
-        return len(ids), ids[-1]
-
-    wanted.append(law(how_many_and_last))
+        program, step = DECODERS[decoder](name, k)
+        questions.append((f"{program} [{last}] {k + 1}", texts(*range(1, k + 2))))
+        wanted.append(law(lambda rng: step([last], k + 1, rng).ids))  # noqa: B023  used now
     assert laws_in_coq(questions, tmp_path, compiled) == wanted
 
 
 def test_speculative_sampling_in_coq_has_the_distribution_of_the_code(compiled, tmp_path):
     questions, wanted = [], []
-    for name, (N, K) in itertools.product(TOYS, SIZES):
+    for name, (N, K) in itertools.product(TOYS, [(1, 1), (2, 2), (3, 2)]):
         models = f"{name}_draft {name}_target"
         program = f"speculative_sampling {V} [0] {models} {N} (fun _ => {K}) never"
-        questions.append(Question(program, texts(N)))
+        questions.append((program, texts(N)))
         whole = law(partial(speculative_sampling, [0], *TOYS[name], N, K))
         wanted.append({ids[1:]: p for ids, p in whole.items()})
     assert laws_in_coq(questions, tmp_path, compiled) == wanted

@@ -1,6 +1,5 @@
 """The oracle: right verifiers pass, every wrong rule is seen and named, others get one sentence."""
 
-import json
 import os
 import re
 import shutil
@@ -10,6 +9,7 @@ import tomllib
 from functools import partial
 from itertools import combinations, count, cycle, product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +22,6 @@ from exact.rules.batched import EXACT, WRONG, draw
 from exact.rules.batched import batch_chain as chain
 from exact.rules.guesses import bfloat16
 from exact.rules.register import BY_ID, rule_step
-from exact.rules.verifiers import at
 from speculative import draft_and_verify, guess, make_step
 from tests.commands import outcome, refusal, written
 from tests.pages import ROOT, code, file_text
@@ -34,12 +33,6 @@ pytestmark = pytest.mark.usefixtures("own_path")
 # ---- rules
 
 KNOWN = {name.partition(": ")[0]: figures for name, figures in oracle.KNOWN.items()}
-WEEKLY = pytest.param(3, "float32", marks=pytest.mark.weekly)
-
-
-def row_of(model, i):
-    """Return row i of a model of TOYS as probabilities."""
-    return np.divide(model[i], sum(model[i]))
 
 
 def with_drawn_guesses(rule):
@@ -52,22 +45,14 @@ def in_the_vocabulary(verify):
     return lambda *arrays: np.minimum(verify(*arrays), arrays[2].shape[2] - 1)
 
 
-@pytest.mark.parametrize("K, dtype", [(3, "float64"), WEEKLY])
-@pytest.mark.parametrize("name", WRONG)
-def test_every_wrong_rule_is_seen_and_named(name, K, dtype):
+@pytest.mark.parametrize("name, dtype", [*zip(WRONG, cycle(oracle.DTYPES))])
+def test_every_wrong_rule_is_seen_and_named(name, dtype):
     """The figures of KNOWN, which are enumerated without the oracle, are of the first toys."""
-    report = check(in_the_vocabulary(WRONG[name]), K, dtype=dtype)
+    report = check(in_the_vocabulary(WRONG[name]), dtype=dtype)
     assert report.exact is False and str(report).startswith("NOT exact: ")
     position, before, token = report.first_wrong_token
     assert f"position {position}, after {before}: token {token} comes too often" in str(report)
     assert len(before) == position
-    shown = {row: json.loads(numbers) for row, numbers in re.findall(
-        r"^  (came|should|p_draft) +(\[.+\])$", str(report), re.MULTILINE)}
-    assert shown["came"][token] > shown["should"][token]
-    rows = [1 + before[-1]] if before else range(4)  # the row after this token, or any first row
-    assert any(np.allclose(shown["should"], row_of(target, i), rtol=0, atol=2e-6)
-               and np.allclose(shown.get("p_draft", row_of(draft, i)), row_of(draft, i),
-                               rtol=0, atol=2e-6) for draft, target in oracle.TOYS[3] for i in rows)
     assert report.rule == f"{name}: {BY_ID[name].name}"
     assert f"\nthe same figures as: {report.rule} (as far as the toys show)\n" in str(report)
     assert report.distance > max(KNOWN[name][:-1]) - 2e-6
@@ -95,18 +80,11 @@ def test_the_first_wrong_token_is_at_the_first_position_with_a_wrong_distributio
     assert "came      [0.68, 0.0, 0.32]\n  should    [0.41, 0.3, 0.29]" in str(report)
     position, _, _ = check(WRONG["last-row-bonus"]).first_wrong_token
     assert position == 3
-
-
-def test_with_one_guess_each_row_of_a_toy_is_a_first_row():
-    first_rows = set()
-
-    def verify(g, q, p, u):
-        first_rows.update(map(tuple, p[:, 0].tolist()))
-        return chain(g, q, p, u)
-
-    assert check(verify, K=1).exact
-    assert first_rows == {tuple(row_of(target, i).tolist())
-                          for _, target in oracle.TOYS[3] for i in range(4)}
+    rows = [np.divide(model, np.sum(model, axis=1, keepdims=True)) for model in oracle.TOYS[3][0]]
+    report = check(WRONG["one-uniform"], rows=rows)
+    position, before, _ = report.first_wrong_token
+    assert position == 1
+    assert f"p_draft   {rows[0][1 + before[-1]].round(6).tolist()}\n" in str(report)
 
 
 def test_own_rows_are_divided_by_their_sums():
@@ -213,7 +191,7 @@ def test_a_narrow_interval_between_equal_answers_is_seen_on_every_path():
     assert report.exact is False and 0.7 * 0.0002 < report.distance < 0.0002 + 1e-9
 
 
-@pytest.mark.parametrize("K", [1, 2, 3, 4])
+@pytest.mark.parametrize("K", [1, 3])
 @pytest.mark.parametrize("is_greedy", [
     lambda largest: largest == 1, lambda largest: (0.99 < largest) & (largest < 1)],
     ids=["one-hot", "nearly one-hot"])
@@ -232,52 +210,15 @@ def shifted(u, by=0.5):
     return (u + np.asarray(by, u.dtype)) % 1
 
 
-def reflected(u):
-    """Return 1 - u, rounded down, so that it is below 1 and not below 0."""
-    return np.nextafter(1, 0, dtype=u.dtype) - u
-
-
 def on_uniforms(change, rule=chain):
     """Return the rule with its uniforms changed."""
     return lambda *arrays: rule(*arrays[:3], change(arrays[3]))
 
 
-def in_order(weights):
-    """Return the tokens of each row in their order. [B, V]"""
-    return np.tile(np.arange(weights.shape[1]), (len(weights), 1))
-
-
-def ratio_test(is_accepted, sort=in_order):
-    """Return a ratio rule with its comparison, and the order of tokens in a draw, as arguments."""
-    def verify(guesses, p_draft, p_target, uniforms):
-        B, K = guesses.shape
-        with np.errstate(divide="ignore"):
-            accepted = is_accepted(uniforms[:, :K], at(p_target[:, :K], guesses),
-                                   at(p_draft, guesses))
-        n = batched.n_leading(accepted)
-        surplus = np.maximum(p_target - np.pad(p_draft, batched.PAD_ROW), 0)
-        weights = batched.entry_per_round(surplus, n)
-        order = sort(weights)
-        place = draw(np.take_along_axis(weights, order, axis=1), uniforms[:, K])
-        return batched.written(guesses, n, order[np.arange(B), place])
-
-    return verify
-
-
-def exponential_race(u, p, q):
-    """Accept if an exponential time at rate q is later than the least time to accept."""
-    return -np.log(u) / q > -np.log(np.minimum(p / q, 1)) / q
-
-
 INTERVALS = {
     "shifted": on_uniforms(shifted),
     "match, shifted": on_uniforms(shifted, EXACT["match"]),
-    "block, shifted": on_uniforms(partial(shifted, by=0.7109375), EXACT["traversal"]),
-    "reflected": on_uniforms(reflected),
-    "sorted": ratio_test(lambda u, p, q: u < p / q, lambda weights: np.argsort(-weights, axis=1)),
-    "in logarithms": ratio_test(lambda u, p, q: np.log(u) < np.log(p) - np.log(q)),
-    "an exponential race": ratio_test(exponential_race),
-    "products": ratio_test(lambda u, p, q: u * q < p)}
+    "block, shifted": on_uniforms(partial(shifted, by=0.7109375), EXACT["traversal"])}
 RIGHT = EXACT | INTERVALS
 OF_EACH = cycle([((2, 3), "float64"), ((1, 3), "float32"), ((1, 4), "float64")])
 WHATEVER = product(RIGHT, [(1, 3), (2, 3), (3, 3), (2, 4), (3, 4)], oracle.DTYPES)
@@ -367,6 +308,7 @@ def test_the_rounding_of_a_draw_grows_with_the_vocabulary(monkeypatch):
 def test_a_verifier_that_needs_too_many_boxes_is_sampled(limit, number, monkeypatch):
     """A false alarm has a probability of at most 1e-9."""
     monkeypatch.setattr(oracle, limit, number)
+    monkeypatch.setattr(oracle, "ROUNDS", FEW)
     report = check(INTERVALS["shifted"], K=1)
     assert report.exact is None and str(report).startswith("no fault seen: ")
 
@@ -434,22 +376,13 @@ def test_rows_that_belong_to_no_guess_are_not_zeros():
     assert check(verify, padding=True).exact is False and check(verify).exact
 
 
-class Other:
-    """Stand for an array of another library, on a device."""
-
-    def __init__(self, array):
-        self.array = array
-
-    def cpu(self):
-        return self.array
-
-
 def test_arrays_of_another_library_are_converted_both_ways():
-    def verify(*arrays):
-        assert all(isinstance(array, Other) for array in arrays)
-        return Other(chain(*(array.array for array in arrays)))
+    on_device = lambda array: SimpleNamespace(cpu=lambda: array)
 
-    assert check(verify, asarray=Other).exact
+    def verify(*arrays):
+        return on_device(chain(*(array.cpu() for array in arrays)))
+
+    assert check(verify, asarray=on_device).exact
 
 
 def with_own_numbers(verify, seed):
@@ -467,7 +400,6 @@ def test_calls_are_of_bounded_size(monkeypatch):
 
     monkeypatch.setattr(oracle, "CHUNK", 600)
     assert check(verify).exact
-    assert check_by_sampling(with_own_numbers(verify, seed=0), n=2000).exact is None
     assert max(sizes) == 600
 
 
@@ -481,14 +413,13 @@ EXAMPLE = r" for guesses \[\d, \d, \d\] and uniforms \[[\d., e-]+\]"
 
 @pytest.mark.parametrize("change, sentence", [
     (lambda tokens: tokens[:, :-1], r"\[1024, 4\], got int64 of shape \[1024, 3\]"),
-    (lambda tokens: tokens[0], r"got int64 of shape \[4\]"),
     (lambda tokens: None, r"got object of shape \[\]"),
     (lambda tokens: tokens * np.nan, "need signed integers of shape .*, got float64"),
     (lambda tokens: tokens.astype(np.uint8), "need signed integers .*, got uint8"),
     (lambda tokens: [[0], [1, 2]], r"need one array of tokens, got a list"),
     (lambda tokens: (tokens, tokens[:, 0]), r"need one array of tokens, got a tuple"),
-    (lambda tokens: tokens + 1, "need 1 to 4 tokens of 0 .. 2 for 3 guesses, then -1"),
-    (lambda tokens: np.full_like(tokens, 7), r"got \[7, 7, 7, 7\]" + EXAMPLE),
+    (lambda tokens: np.full_like(tokens, 7),
+     r"need 1 to 4 tokens of 0 .. 2 for 3 guesses, then -1, got \[7, 7, 7, 7\]" + EXAMPLE),
     (lambda tokens: np.full_like(tokens, -1), r"got \[-1, -1, -1, -1\]" + EXAMPLE),
     (lambda tokens: tokens[:, ::-1], r"then -1, got \[-1, "),
     (lambda tokens: np.where(tokens < 0, -2, tokens), r"then -1, got \[\d, .*-2\]"),
@@ -504,38 +435,25 @@ def test_what_cannot_be_judged_gets_one_sentence(change, sentence):
     assert not report.is_checked
 
 
-def in_every_call(period):
-    """Return a function of B: True for all rows of every period-th call, else False."""
-    n_calls = count(1)
-    return lambda B: np.full(B, next(n_calls) % period == 0)
+CALLS = count(1)
 
 
-@pytest.mark.parametrize("rows_of_batch", [
-    lambda B: np.arange(B) % 20 == 7, lambda B: np.arange(B) % 32 == 31,
-    lambda B: np.arange(B) == B - 1, lambda B: np.arange(B) == 5000,
-    lambda B: np.arange(B) >= 2**15, lambda B: np.arange(B) >= 60_000,
-    lambda B: (np.arange(B) >= 20_000) & (np.arange(B) < 20_100),
-    lambda B: np.full(B, B == 1), lambda B: np.full(B, B == 256), lambda B: np.full(B, B == 2**16),
-    in_every_call(10), in_every_call(3)],
-    ids=["one row in 20", "one row in 32", "the last row", "row 5000", "from row 2^15",
-         "from row 60000", "100 rows", "a batch of 1", "a batch of 256", "a batch of 2^16",
-         "call 10", "call 3"])
-def test_a_row_that_depends_on_its_batch_or_on_earlier_calls_is_told(rows_of_batch):
+@pytest.mark.parametrize("rows_of_batch, place", [
+    (lambda B: np.arange(B) % 32 == 31, ""),
+    (lambda B: np.arange(B) == B - 1, ""),
+    (lambda B: np.arange(B) == 700,
+     r"other rows, .* row \d+ of a call with B = \d+ got .* as row 700 of a call with B = 1,024 "),
+    (lambda B: np.arange(B) == 5000, ""),
+    (lambda B: np.arange(B) >= 60_000, r"as row 6\d{4} of a call with B = 6\d,"),
+    (lambda B: np.full(B, B == 1), ""),
+    (lambda B: np.full(B, B == 4), r"row 0 of a call with B = 4 got .* row \d+ .* B = 1,024 "),
+    (lambda B: np.full(B, B == 256), ""),
+    (lambda B: np.full(B, B == 2**16), ""),
+    (lambda B: np.full(B, next(CALLS) % 10 == 0), "")])
+def test_a_row_that_depends_on_its_batch_or_on_earlier_calls_is_told(rows_of_batch, place):
     verify = wrong_where(lambda g, u: rows_of_batch(len(g)))
     for K in (1, 3):
-        assert "depend on more than its arguments" in str(check(verify, K))
-
-
-@pytest.mark.parametrize("is_wrong, place", [
-    (lambda B: np.arange(B) == 700,
-     r"row \d+ of a call with B = \d+ got other tokens than as row 700 of a call with B = 1,024 "),
-    (lambda B: np.full(B, B == 4), r"row 0 of a call with B = 4 got .* row \d+ .* B = 1,024 "),
-    (lambda B: np.arange(B) >= 20_000,
-     r"of a call with B = [\d,]+ got other tokens than as row [2-6]\d{4} of a call with B = \d\d,")
-    ], ids=["a row", "a batch", "large batches"])
-def test_a_row_that_depends_on_its_batch_is_named(is_wrong, place):
-    report = check(wrong_where(lambda g, u: is_wrong(len(g))))
-    assert re.search(place, str(report)) and "--sampling" not in str(report)
+        assert re.search(f"depend on more than its arguments.*{place}", str(check(verify, K)))
 
 
 @pytest.mark.parametrize("n_right", [0, 1, 2, 3])
@@ -555,12 +473,6 @@ def test_more_tokens_than_the_guesses_of_a_row_allow_are_refused():
     four = lambda g, q, p, u: np.zeros((len(g), 4), dtype=int)
     assert check(four).distance > 0
     assert re.search(r"guesses, then -1, got \[0, 0, 0, 0\] for", str(check(four, padding=True)))
-
-
-def test_a_verifier_that_ignores_its_uniforms_is_named_so():
-    best = WRONG["greedy-match"]
-    assert "(K = 3, V = 3, no padding, the same for all uniforms)" in str(check(best))
-    assert "no padding" not in str(check(chain, padding=True))
 
 
 def in_float32(guesses, *arrays):
@@ -619,9 +531,8 @@ def test_a_token_after_an_impossible_token_of_tolerated_mass_is_shown_with_the_t
     ({"rows": np.ones((2, 3, 2))}, "need rows= of probabilities that sum to 1"),
     ({"rows": np.full((2, 3, 2), [2, -1])}, "need rows= of probabilities that sum to 1")])
 def test_other_arguments_are_refused(arguments, sentence):
-    for function in (check, partial(check_by_sampling, n=100)):
-        with pytest.raises(ValueError, match=sentence):
-            function(chain, **arguments)
+    with pytest.raises(ValueError, match=sentence):
+        check(chain, **arguments)
 
 
 # ---- by sampling
@@ -629,11 +540,11 @@ def test_other_arguments_are_refused(arguments, sentence):
 FEW = 200_000  # rounds, a tenth of the default
 
 
-@pytest.mark.parametrize("n_runs", [200, pytest.param(10_000, marks=pytest.mark.weekly)])
-def test_a_right_verifier_is_not_called_wrong(n_runs):
-    """Some run of n_runs raises an alarm with a probability of at most n_runs / 1e9."""
+@pytest.mark.weekly
+def test_a_right_verifier_is_not_called_wrong():
+    """Some run raises an alarm with a probability of at most 1e-5."""
     verify = with_own_numbers(chain, seed=1)
-    reports = (check_by_sampling(verify, 100, K=1, seed=seed) for seed in range(n_runs))
+    reports = (check_by_sampling(verify, 100, K=1, seed=seed) for seed in range(10_000))
     assert all(report.exact is None for report in reports)
 
 
@@ -650,7 +561,7 @@ def test_alarms_are_as_rare_as_stated_and_not_impossible():
 def test_sampling_sees_a_wrong_rule():
     """It is missed with a probability below 1e-9: a first token comes .23 too rarely."""
     report = check_by_sampling(with_own_numbers(WRONG["target-draw"], seed=2), FEW)
-    assert report.exact is False and "uniforms" not in str(report)
+    assert report.exact is False and report.rule is None and "uniforms" not in str(report)
     # 1 instead of 0: the token 2 comes as often as it should
     def two_is_right(*arrays):
         tokens = chain(*arrays)
@@ -669,16 +580,6 @@ def test_a_sample_names_a_token_at_fault_and_not_the_noise_of_other_tokens(share
     verify = lambda g, q, p: np.c_[rng.choice(3, len(g), p=comes), np.full(len(g), -1)]
     report = check_by_sampling(verify, 100_000, K=1, rows=rows)
     assert report.first_wrong_token == (0, [], 2) and f"2 comes too {deed}" in str(report)
-
-
-def loosened(by):
-    """Return a ratio rule that draws its own numbers and accepts guesses `by` times too often."""
-    ratios = ratio_test(lambda u, p, q: u < p / q * by)
-    return with_own_numbers(ratios, seed=3)
-
-
-def test_sampling_sees_a_rule_that_accepts_three_percent_too_often():
-    assert check_by_sampling(loosened(1 / 0.97)).exact is False
 
 
 def test_a_sample_says_which_faults_it_would_have_shown():
@@ -718,18 +619,6 @@ def test_a_verifier_without_thresholds_is_sampled_and_not_called_exact(verify, m
     assert str(report).startswith("no fault seen: total variation 0.0")
 
 
-def test_sampled_figures_do_not_name_a_rule(monkeypatch):
-    monkeypatch.setattr(oracle, "ROUNDS", FEW)
-    wrong = check(sheared(WRONG["target-draw"]))
-    assert wrong.exact is False and wrong.rule is None
-
-
-def test_a_large_vocabulary_is_sampled_less_because_its_rounds_are_slow():
-    rows = np.full((2, 34, 33), 1 / 33)
-    report = check_by_sampling(with_own_numbers(chain, seed=0), K=1, rows=rows)
-    assert report.exact is None and "200,000 sampled rounds" in str(report)
-
-
 def test_sampling_refuses_what_cannot_be_judged():
     report = check_by_sampling(lambda g, q, p: g, n=100)
     assert report.exact is None and str(report).startswith("not checked: need signed integers")
@@ -740,39 +629,27 @@ def test_sampling_refuses_what_cannot_be_judged():
 
 # ---- the file alone
 
-ONE_TOKEN = """
+NEXT_ROW = """
 import numpy as np
 def verify(guesses, p_draft, p_target, uniforms):
-    token = (uniforms[:, :1] >= p_target[:, ROW].cumsum(axis=-1)).sum(axis=-1)
+    token = (uniforms[:, :1] >= p_target[:, 1].cumsum(axis=-1)).sum(axis=-1)
     return np.where(np.arange(p_target.shape[1]) == 0, token[:, None], -1)
 """
 
 
-@pytest.mark.parametrize("words, status, report", [
-    ("0.py --K 2 --dtype float32", 0, r"exact: .*, 1 tokens per round \(K = 2, V = 3.*"),
-    ("--K 2 1.py", 1, rf"NOT exact: .*\n\({re.escape(oracle.ORIGIN)}\)"),
-    ("--help", 0, r"usage: python oracle\.py \[-h\] .*")])
-def test_a_copy_of_the_file_works_without_the_project(words, status, report, tmp_path):
+def test_a_copy_of_the_file_works_without_the_project(tmp_path):
     shutil.copy(oracle.__file__, tmp_path / "oracle.py")
-    for row in "01":
-        (tmp_path / f"{row}.py").write_text(ONE_TOKEN.replace("ROW", row), encoding="utf-8")
-    command = [sys.executable, "-I", "oracle.py", *words.split()]
+    written(tmp_path, NEXT_ROW)
+    command = [sys.executable, "-I", "oracle.py", "--K", "2", "mine.py"]
     done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True)
-    assert (done.returncode, done.stderr) == (status, "")
-    assert re.fullmatch(f"{report}\n", done.stdout, re.DOTALL)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert re.fullmatch(rf"NOT exact: .*\n\({re.escape(oracle.ORIGIN)}\)\n", done.stdout, re.DOTALL)
 
 
 def test_a_copy_says_where_it_is_from():
     project = tomllib.loads(file_text("pyproject.toml"))["project"]
     assert oracle.ORIGIN == f"exact/oracle.py of {project['name']} {project['version']}"
     assert f"# {oracle.ORIGIN}\n" in Path(oracle.__file__).read_text("utf-8")
-
-
-RATIO_FILE = """
-from exact.rules.batched import batch_chain as chain
-def verify(guesses, p_draft, p_target, uniforms):
-    return chain(guesses, p_draft, p_target, uniforms)
-"""
 
 
 @pytest.mark.parametrize("text, sentence", [
@@ -785,7 +662,6 @@ def verify(guesses, p_draft, p_target, uniforms):
     ("raise SystemExit", "mine.py, line 1: SystemExit:"),
     ("def verify(guesses, p_draft, p_target, rng): pass",
      "this verify takes an rng; check it with: python -m exact.judge mine.py"),
-    ("def verify(guesses, p_draft, p_target, rng=None): pass", "this verify takes an rng; check"),
     ("def verify(guesses, p_target, uniforms): pass", "need verify(guesses, p_draft, p_target, "
      "uniforms), got verify(guesses, p_target, uniforms); if it draws its own numbers, say "
      "--sampling (in Python: check_by_sampling)"),
@@ -793,7 +669,8 @@ def verify(guesses, p_draft, p_target, uniforms):
     ("def verify(g, q, p, u):\n    return p[:, 9]", "mine.py, line 2: IndexError: index 9 is out "),
     ("def verify(g, q, p, u):\n    raise ValueError('no\\nway')",
      "mine.py, line 2: ValueError: no way"),
-    (RATIO_FILE + "asarray = 1", "need a function asarray, got 1"),
+    ("from exact.rules.batched import batch_chain as verify\nasarray = 1",
+     "need a function asarray, got 1"),
 ])
 def test_a_wrong_file_gets_one_sentence(text, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -802,21 +679,13 @@ def test_a_wrong_file_gets_one_sentence(text, sentence, tmp_path, monkeypatch):
     assert error.startswith(f"{oracle.PROGRAM}: ") and sentence in error
 
 
-@pytest.mark.parametrize("change, status, word", [
-    ("", 0, "exact: "), (" * 0", 1, "NOT exact: "), (" + 1", 2, "not checked: ")])
-def test_the_exit_status_is_the_verdict(change, status, word, tmp_path):
-    path = written(tmp_path, RATIO_FILE.rstrip() + change)
-    got, out, error = outcome(oracle.main, path, "--K", 1)
-    assert (got, error) == (status, "") and out.startswith(word)
-
-
 @pytest.mark.parametrize("last, uniforms, flags", [
-    ("uniforms, rng=None", "uniforms", ["--K", 1]),
-    ("rng=np.random.default_rng(0)", "rng.random(p.shape[:2])", ["--sampling"])])
+    ("uniforms, rng=None", "uniforms", "--K 1"),
+    ("rng=np.random.default_rng(0)", "rng.random(p.shape[:2])", "--sampling --n 20000")])
 def test_a_verifier_may_have_an_rng_that_it_does_not_need(last, uniforms, flags, tmp_path):
     imports = "import numpy as np\nfrom exact.rules.batched import batch_chain\n"
     rule = f"def verify(g, q, p, {last}): return batch_chain(g, q, p, {uniforms})"
-    got, out, error = outcome(oracle.main, written(tmp_path, imports + rule), *flags)
+    got, out, error = outcome(oracle.main, written(tmp_path, imports + rule), *flags.split())
     assert (got, error) == (0, "") and "total variation" in out
 
 

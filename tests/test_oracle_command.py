@@ -137,9 +137,7 @@ def test_the_exit_status_of_a_program(flags, text, status, begin, quick, capfd):
     assert capfd.readouterr().out.startswith(begin)
 
 
-@pytest.mark.parametrize("dtype, n_arrays", [(np.float32, 3), (np.float64, 2)],
-                         ids=["with uniforms", "without"])
-def test_a_program_gets_all_digits(dtype, n_arrays, tmp_path):
+def test_a_program_gets_all_digits(tmp_path):
     """Numbers that are read again are those of the arrays, row by row; K and V have no point."""
     log = tmp_path / "lines"
     program = Program(words_of(f"import sys\nfor line in sys.stdin:\n"
@@ -147,11 +145,10 @@ def test_a_program_gets_all_digits(dtype, n_arrays, tmp_path):
                                f"    print(0, -1, -1, flush=True)"))
     rng = np.random.default_rng(0)
     guesses = np.array([[2, -1], [0, 1]])
-    shapes = [(2, 2, 3), (2, 3, 3), (2, 3)][:n_arrays]
-    arrays = [rng.random(shape).astype(dtype) / 1000 for shape in shapes]
-    other_draft = [arrays[0] / 2, *arrays[1:]]
+    p_draft, *others = (rng.random(shape).astype(np.float32) / 1000
+                        for shape in [(2, 2, 3), (2, 3, 3), (2, 3)])
     wanted = []
-    for call in (arrays, other_draft):
+    for call in ([p_draft, *others], [p_draft / 2, *others]):
         assert program(guesses, *call).tolist() == [[0, -1, -1]] * 2
         for row in range(2):
             numbers = np.concatenate([array[row].ravel() for array in call])
@@ -164,40 +161,26 @@ def test_a_program_gets_all_digits(dtype, n_arrays, tmp_path):
 NO_LINE = (r"the program has not printed a line within 0\.5 seconds \(does it flush its output "
            f"after each line\\?\\) for {LINE}")
 NO_NUMBERS = r"the program printed '{}' instead of K \+ 1 = 4 whole numbers for " + LINE
-NOT_NUMBERS = ["", "hello", "0 -1 -1", "0 -1 -1 -1 -1", "nan -1 -1 -1", "0.0 -1 -1 -1",
-               "10000000000 -1 -1 -1"]
+NOT_NUMBERS = ["0 -1 -1", "0 -1 -1 -1 -1", "0.0 -1 -1 -1", "10000000000 -1 -1 -1"]
 HANGING = {
-    "sleeps": "import time; time.sleep(1000)",
     "has a child that sleeps":
         "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input(); input(); "
         "import time; time.sleep(1000)'])",
     "reads everything before it writes":
         "import sys\nfor line in sys.stdin.read().splitlines(): print(0, -1, -1, -1)",
-    "does not flush": "import io, sys\nout = io.TextIOWrapper(open(1, 'wb'))\n"
-                      "for line in sys.stdin: print(0, -1, -1, -1, file=out)",
     "closes its input": "import os, time; os.close(0); time.sleep(1000)",
     "reads no further": "import time; print('0 -1 -1 -1', flush=True) if input() else 0; "
                         "time.sleep(1000)"}
 BAD = {
     "ends at once": ("raise SystemExit(3)",
                      f"the program ended with status 3 instead of an answer to {LINE}"),
-    "ends after two lines": ("for n in range(2): input(); print(0, -1, -1, -1, flush=True)",
-                             f"the program ended with status 0 instead of an answer to {LINE}"),
     "no UTF-8": ("import sys; sys.stdout.buffer.write(bytes([255, 10])); sys.stdout.flush(); "
                  "input()", r"the program printed '\\\\xff' .* " + LINE),
     "a long line": (answer("7" * 10_000), NO_NUMBERS.format("7{80}")),
     "a line without an end": ("while True: print(end='7' * 100)",
                               r"the program printed '7{80}' .* " + LINE),
-    "two lines for each": (answer("0 -1 -1 -1\n0 -1 -1 -1"),
-                           f"the program printed '0 -1 -1 -1' before it was given {LINE}"),
     "lines without end": ("while True: print(0, -1, -1, -1, flush=True)",
                           f"the program printed '0 -1 -1 -1' before it was given {LINE}"),
-    "an unknown token": (answer("3 -1 -1 -1"), r"need 1 to 4 tokens of 0 \.\. 2 for 3 guesses, "
-                         r"then -1, got \[3, -1, -1, -1\] for guesses .* and uniforms .*"),
-    "no token": (answer("-1 -1 -1 -1"), r"need 1 to 4 tokens .*, got \[-1, -1, -1, -1\] for .*"),
-    "counts its lines": ("import sys\nfor n, line in enumerate(sys.stdin): "
-                         "print(n % 3, -1, -1, -1, flush=True)",
-                         re.escape(oracle.ON_CHANCE) + r"; row \d+ of a call .*"),
     **{line: (answer(line), NO_NUMBERS.format(re.escape(line))) for line in NOT_NUMBERS},
     **{name: (text, NO_LINE) for name, text in HANGING.items()}}
 
@@ -217,11 +200,7 @@ def test_a_bad_program_gets_one_sentence_and_ends(quick):
     with ThreadPoolExecutor(len(programs)) as pool:
         reports = dict(zip(programs, pool.map(check, programs.values())))
     assert time.monotonic() - start < 60  # of the 1000 that some sleep
-    running = {name for name, program in programs.items() if program.process.returncode is None}
-    # their lines have the right form, and the tokens are refused as those of any verifier
-    assert running == {"an unknown token", "no token", "counts its lines"}
-    for program in programs.values():
-        program.end()
+    assert all(program.process.returncode is not None for program in programs.values())
     assert threading.active_count() == n_threads
     wrong = {name: str(reports[name]) for name, (_, sentence) in bad.items()
              if not re.fullmatch(f"not checked: {sentence} {END}", str(reports[name]))}
@@ -272,14 +251,8 @@ def test_the_example_for_pytest_runs_as_it_stands(tmp_path, quick, monkeypatch):
     monkeypatch.setitem(sys.modules, "oracle", oracle)
     names = {}
     exec(f"{EXAMPLE_OF_PYTEST['imports']}\n{textwrap.dedent(EXAMPLE_OF_PYTEST['test'])}", names)
-
-    def write_verifier(text):
-        Path("verifier").write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
-        Path("verifier").chmod(0o755)
-
-    write_verifier(RIGHT_TOKEN)
-    names["test_our_verifier_is_exact"]()
-    write_verifier(WRONG_TOKEN)
+    Path("verifier").write_text(f"#!{sys.executable}\n{WRONG_TOKEN}", encoding="utf-8")
+    Path("verifier").chmod(0o755)
     with pytest.raises(AssertionError, match="NOT exact: total variation"):
         names["test_our_verifier_is_exact"]()
 
@@ -296,7 +269,7 @@ def test_everything_after_command_is_the_programs(tmp_path, quick, capsys):
     assert "cannot run ./none: " in refusal(oracle.main, "--K", 1, "--command=./none", "--flag")
 
 
-@pytest.mark.parametrize("flag", ["--K 4", "--padding", "--sampling", "--tolerance=0.1"])
+@pytest.mark.parametrize("flag", ["--K 4", "--tolerance=0.1"])
 def test_a_flag_of_the_oracle_among_the_programs_words_is_refused(flag):
     name = re.split("[ =]", flag)[0]
     assert (f"{name} must come before --command (if it is a flag of the program, write "
@@ -364,14 +337,12 @@ def user(tmp_path):
     return write_package(tmp_path / "my user", ONE_TOKEN_OF_ARRAYS).parent
 
 
-@pytest.mark.parametrize("words, place", [
-    (["-m", "exact.oracle"], "my user/"), ([oracle.__file__], ""),
-    (["-I", oracle.__file__], "my user/")])
-def test_a_file_finds_its_own_modules_first(words, place, user):
+@pytest.mark.parametrize("words", [["-m", "exact.oracle"], ["-I", oracle.__file__]])
+def test_a_file_finds_its_own_modules_first(words, user):
     """-I makes Python leave out the folder of the script."""
     done = subprocess.run(
-        [sys.executable, *words, f"{place}verifier.py", "--K", "1"], capture_output=True, text=True,
-        cwd=user.parent if place else user, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        [sys.executable, *words, "my user/verifier.py", "--K", "1"], capture_output=True, text=True,
+        cwd=user.parent, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("exact: ")
 
 
@@ -380,13 +351,10 @@ def test_the_step_of_the_action_checks_a_file_in_a_package(step, user):
     assert status == 0 and out.startswith("exact: ")
 
 
-@pytest.mark.parametrize("words, name", [
-    (["-m", "exact.oracle"], "python -m exact.oracle"),
-    ([oracle.__file__], f"python {oracle.__file__}")])
-def test_an_error_begins_with_the_words_that_were_typed(words, name, tmp_path):
-    done = subprocess.run([sys.executable, *words, "none.py"], capture_output=True, text=True,
-                          cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert done.stderr == f"{name}: cannot read none.py: no such file\n"
+def test_an_error_begins_with_the_words_that_were_typed(tmp_path):
+    done = subprocess.run([sys.executable, oracle.__file__, "none.py"], capture_output=True,
+                          text=True, cwd=tmp_path)
+    assert done.stderr == f"python {oracle.__file__}: cannot read none.py: no such file\n"
 
 
 # ---- files that draw their own numbers
@@ -414,7 +382,7 @@ def test_a_file_that_draws_its_own_numbers_is_checked_by_sampling(tmp_path):
         oracle.main, path, "--sampling", "--n", 20_000, "--tolerance", 0.1)[1]
     assert "--n applies only to --sampling" in refusal(oracle.main, path, "--n", 20_000)
     written(tmp_path, OWN_NUMBERS_IN_PYTHON.replace("ROW", "1"))
-    assert outcome(oracle.main, path, "--sampling")[0] == 1
+    assert outcome(oracle.main, path, "--sampling", "--n", 20_000)[0] == 1
     written(tmp_path, "def verify(guesses, p_draft, p_target, uniforms): pass")
     assert "need verify(guesses, p_draft, p_target), got" in refusal(
         oracle.main, path, "--sampling")

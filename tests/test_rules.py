@@ -13,7 +13,7 @@ from exact.law import completed, law, text_law, total_variation
 from exact.rules import __main__ as tables
 from exact.rules import guesses as ways
 from exact.rules import register, settings, verifiers
-from exact.rules.register import BY_ID, RULES, Rule, enumerated_rule
+from exact.rules.register import BY_ID, RULES, enumerated_rule
 from exact.rules.settings import enumerated_setting
 from exact.toys import TOYS, X, one_hot
 from sampling import residual, sample
@@ -23,7 +23,6 @@ from tests.distributions import surprise
 from tests.pages import file_text, output
 
 PAGE = file_text("docs/wild_tables.md")
-SETTING_IDS = [rule.id for rule in settings.SETTINGS]
 ROUNDING = 1e-12  # of the one rule that is computed in floats
 
 
@@ -59,10 +58,6 @@ def test_a_rule_has_the_targets_distribution_in_all_cases_only_if_it_is_exact(ru
         assert right_in == RIGHT_IN.get(rule.id, "").split()
 
 
-def test_the_first_group_has_the_exact_rules():
-    assert register.EXACT_RULES == [rule for rule in RULES if rule.exact]
-
-
 @pytest.mark.parametrize("rule", settings.SETTINGS, ids=lambda rule: rule.id)
 def test_a_setting_is_exact_if_each_row_is_warped_for_the_tokens_before_it(rule):
     """On toy B; the page has toy A, for K = 1, 2 and 3."""
@@ -77,11 +72,13 @@ def printed(*words):
 
 
 def test_the_pages_tables_are_what_the_command_enumerates():
-    assert len(RULES) == len(BY_ID) and len(SETTING_IDS) == len(set(SETTING_IDS))
+    assert register.EXACT_RULES == [rule for rule in RULES if rule.exact]
+    assert len(RULES) == len(BY_ID)
+    assert len(settings.SETTINGS) == len({rule.id for rule in settings.SETTINGS})
     tables_of_groups = printed().split("\n\n")
     for group, table in zip(register.GROUPS, tables_of_groups, strict=True):
-        command = f'exact.rules --group "{group}"'
-        assert output(PAGE, command) == table.strip() == printed("--group", group).strip()
+        assert output(PAGE, f'exact.rules --group "{group}"') == table.strip()
+    assert printed("--group", group) == table
     assert output(PAGE, "exact.rules --public") == printed("--public").strip()
     assert toys.toys_table() in PAGE
 
@@ -98,8 +95,7 @@ def test_what_was_called_inexact_is_exact_and_is_linked_from_the_page():
 
 
 @pytest.mark.parametrize("word, flags, names", [
-    ("TRAVERSAL", (), 2), ("greedy-M", (), 1),
-    ("MINIMUM length: counted in t", ("--settings",), 1)])
+    ("TRAVERSAL", (), 2), ("MINIMUM length: counted in t", ("--settings",), 1)])
 def test_the_command_shows_the_rules_with_a_word_on_every_toy(word, flags, names):
     _, _, *rows = printed(*flags, word).splitlines()
     assert len(rows) == 3 * names
@@ -213,14 +209,10 @@ def test_a_row_in_bfloat16_has_eight_bits():
 # ---- random numbers that several texts or tokens share
 
 def test_texts_that_share_all_numbers_are_each_exact_and_not_independent():
-    """Both texts are equal: the distance of the pair from two independent texts."""
+    """The distance of two equal texts from two independent ones, which are equal by chance."""
     _, target = TOYS["A"]
     for n, by_hand in ((1, 0.56), (2, 0.8064), (3, 0.9148)):
-        texts = text_law(X, target, n)
-        pair = {(text, text): p for text, p in texts.items()}
-        independent = {(a, b): texts[a] * texts[b] for a, b in product(texts, repeat=2)}
-        apart = total_variation(pair, independent)
-        assert apart == 1 - sum(p**2 for p in texts.values())
+        apart = 1 - sum(p**2 for p in text_law(X, target, n).values())
         assert round(float(apart), 4) == by_hand and str(by_hand) in PAGE
 
 
@@ -239,19 +231,7 @@ def test_numbers_that_the_last_token_decides_repeat_with_it():
         assert round(float(apart), 4) == by_hand and str(by_hand) in PAGE
 
 
-# ---- the three statements of the page, and the smallest examples beyond them
-
-WAYS = [guess, toys.best, partial(ways.as_drawn, guess=ways.colder), ways.colder,
-        partial(ways.as_drawn, guess=ways.beam), ways.stop_before, ways.drop_improbable,
-        partial(ways.drop_improbable, guess=toys.best), ways.planned]
-
-
-@pytest.mark.parametrize("verify", [verifiers.q_is_one, register.match_verify])
-@pytest.mark.parametrize("guess", WAYS)
-def test_guesses_of_any_origin_may_be_tested_as_one_hot_or_by_match(guess, verify):
-    rule = Rule("", "", guess, verify)
-    assert not any(enumerated_rule(rule, toy, 2).distance for toy in "AB")
-
+# ---- statements of the page
 
 def test_a_guess_and_its_test_must_not_share_a_number():
     """Enumerated with the number itself: the guess by inverse CDF, then u < p_target."""
@@ -268,37 +248,16 @@ def test_a_guess_and_its_test_must_not_share_a_number():
         assert float(found) == pytest.approx(by_hand, abs=5e-5)
 
 
-def is_exact_round(make_guesses, toy, K):
-    """Return whether one round with the ratio rule, and then the target, is the target."""
-    draft, target = TOYS[toy]
-    guess_by_draft = partial(make_guesses, draft=draft)
-    one_round = law(lambda rng: speculative_step([0], K + 1, rng, target, K, guess_by_draft).ids)
-    return completed(one_round, [0], target, K + 1) == text_law([0], target, K + 1)
-
-
-def guesses_while(x, k, rng, draft, is_tested):
-    """Draw k guesses; return those before the first guess t without is_tested(guesses, t)."""
-    guesses, p_draft = guess(x, k, rng, draft)
-    n = ways.n_leading(np.array([is_tested(guesses, t) for t in range(k)], bool))
-    return guesses[:n], p_draft[:n]
-
-
 @pytest.mark.parametrize("toy", TOYS)
 def test_every_stopping_time_of_two_guesses_is_exact(toy):
     """Whether the first guess is tested, and the second after each of the three first guesses."""
+    draft, target = TOYS[toy]
     for first, *second_after in product((True, False), repeat=4):
-        def is_tested(guesses, t, first=first, second_after=second_after):
-            return first if t == 0 else second_after[guesses[0]]
+        def guess_while(x, k, rng, first=first, second_after=second_after):
+            guesses, p_draft = guess(x, k, rng, draft)
+            n = 1 + second_after[guesses[0]] if first else 0
+            return guesses[:n], p_draft[:n]
 
-        assert is_exact_round(partial(guesses_while, is_tested=is_tested), toy, K=2)
-
-
-@pytest.mark.parametrize("toy", "AB")
-def test_of_all_choices_to_test_one_guess_only_those_that_ignore_it_are_exact(toy):
-    for is_chosen in product((True, False), repeat=3):
-        def is_tested(guesses, t, is_chosen=is_chosen):
-            return is_chosen[guesses[t]]
-
-        ignores_guess = len(set(is_chosen)) == 1
-        choose = partial(guesses_while, is_tested=is_tested)
-        assert is_exact_round(choose, toy, K=1) == ignores_guess
+        one_round = law(lambda rng, guess_while=guess_while: speculative_step(
+            [0], 3, rng, target, 2, guess_while).ids)
+        assert completed(one_round, [0], target, 3) == text_law([0], target, 3)
