@@ -206,26 +206,16 @@ def write_gguf(path, name, kind="F32", **fields):
     names = gguf.get_tensor_name_map(architectures[arch], config["num_hidden_layers"])
     held = {}
     for key, array in stored_weights(name).items():
-        held[key] = array
-        own = names.get_name(key, (".weight", ".bias"))
+        kind_of_file = gguf.GGMLQuantizationType["F32" if array.ndim < 2 else kind]
+        held[key] = gguf.dequantize(gguf.quantize(array, kind_of_file), kind_of_file)
         if arch == "llama" and re.search("[qk]_proj", key):  # Meta's order
             n = config["num_attention_heads" if "q_proj" in key else "num_key_value_heads"]
             array = array.reshape(n, 2, -1, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
-        if array.ndim < 2 or kind == "F32":
-            writer.add_tensor(own, array)
-            continue
-        kind_of_file = gguf.GGMLQuantizationType[kind]
-        data = gguf.quantize(array, kind_of_file)
-        writer.add_tensor(own, data, raw_dtype=kind_of_file)
-        stored = gguf.dequantize(data, kind_of_file)
-        if array is not held[key]:  # back in transformers' order
-            stored = stored.reshape(n, -1, 2, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
-        held[key] = stored
-    if config.get("rope_scaling"):
-        angles = angles_by_hand({"theta": config["rope_theta"], "d_head": config["head_dim"],
-                                 "scaling": config["rope_scaling"]})
-        plain = angles_by_hand({"theta": config["rope_theta"], "d_head": config["head_dim"],
-                                "scaling": None})
+        writer.add_tensor(names.get_name(key, (".weight", ".bias")),
+                          gguf.quantize(array, kind_of_file), raw_dtype=kind_of_file)
+    if scaling := config.get("rope_scaling"):
+        rope = {"theta": config["rope_theta"], "d_head": config["head_dim"]}
+        plain, angles = (angles_by_hand(rope | {"scaling": each}) for each in (None, scaling))
         writer.add_tensor("rope_freqs.weight", np.float32(np.divide(plain, angles)))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
