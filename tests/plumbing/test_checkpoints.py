@@ -108,19 +108,12 @@ def not_finite(folder):
 
 
 @pytest.mark.parametrize("change, message", [
-    (hparams(n_layer=None), "n_layer"),
     (hparams(n_layer=True), "need n_layer to be a whole number in 1 .. 1000 in .*, got True"),
-    (hparams(n_ctx="16"), "n_ctx"),
     (hparams(n_head=5), "n_head to divide"),
-    (hparams(n_vocab=258), "as many symbols in encoder.json"),
     (hparams(n_ctx=15), "need wpe of shape"),
     (truncated("model.ckpt.data-00000-of-00001"), "whole TensorFlow checkpoint"),
     (not_finite, "finite"),
-    (rewritten("encoder.json", b"\xff"), "JSON object in .*encoder"),
-    (rewritten("encoder.json", b"[" * 10**5), "JSON object in .*encoder"),
-    (rewritten("encoder.json", b'{"a": "x"}'), "need ids .* encoder.json"),
     (rewritten("vocab.bpe", b"#version: 0.2\na b c\n"), "merges of two .*vocab.bpe"),
-    (rewritten("vocab.bpe", b"zz qq\n"), "'zzqq' in .* vocab.bpe of"),
     (rewritten("vocab.bpe", b"\xff\xfe\n"), "UTF-8 text in .*vocab.bpe")])
 def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, change, message):
     change(models / "tiny")
@@ -131,7 +124,7 @@ def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, change,
     assert "remove" not in str(caught.value)  # no one else has it
 
 
-@pytest.mark.parametrize("name", [*TEXTS, "model.ckpt.index", PARAMS])
+@pytest.mark.parametrize("name", ["encoder.json", "model.ckpt.index", PARAMS])
 def test_a_broken_file_of_a_released_size_may_be_removed(models, name):
     (models / "tiny").rename(models / "124M")
     if name == PARAMS:

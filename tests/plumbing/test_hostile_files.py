@@ -35,17 +35,15 @@ def write_gpt2(folder, change=lambda folder: None):
 
 def places(value, depth=3):
     """Yield a copy of a JSON value for each entry in it, with PLACE instead of the entry."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, entry in [*entries][:20]:  # the first symbols of a vocabulary stand for all
-        for replaced in (PLACE, *(places(entry, depth - 1) if may_hold(entry, depth) else ())):
+    entries = [*(value.items() if isinstance(value, dict) else enumerate(value))]
+    if len(entries) > 20:  # a vocabulary, whose first symbols stand for all
+        entries = entries[:3]
+    for key, entry in entries:
+        may_hold = depth > 1 and isinstance(entry, dict | list)
+        for replaced in (PLACE, *(places(entry, depth - 1) if may_hold else ())):
             copied = value.copy()
             copied[key] = replaced
             yield copied
-
-
-def may_hold(entry, depth):
-    """Return whether the entries of a value are replaced too."""
-    return depth > 1 and isinstance(entry, dict | list)
 
 
 def hostile(text):
