@@ -138,13 +138,6 @@ def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
     assert (text.seconds, text.prompt_s, text.writing_s, text.n_written) == (23, 12, 11, 2)
 
 
-def test_each_repeat_draws_new_texts():
-    """Seeds are fixed, so that it raises no false alarm."""
-    builders = {"plain": builder(None, {}, temperature=1)}
-    (first,), (second,) = race(model(0), model(1), builders, [[1]], 32, 2)["plain"]
-    assert first.ids != second.ids
-
-
 def test_speed_and_predictions_by_hand():
     """Run i is compared with run i: 10 tokens in 6, 5, 7 s with 2 tokens in 2, 4, 3 s.
 
@@ -349,10 +342,7 @@ def run_command(all_figures, paragraphs=lambda figures, args: [str(figures)], **
 
 
 def test_a_file_is_written_after_the_measurement_and_before_figures_are_shown(tmp_path):
-    """A file that cannot be written is refused at once; a fault leaves a file as it was."""
-    for path in (tmp_path, tmp_path / "none/file.json"):
-        status, out, err = run_command(fails, json=path)
-        assert (status, out) == (2, "") and err.startswith(f"bench: cannot write --json {path}: ")
+    """A fault leaves a file as it was, and no file where none was."""
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("earlier figures", encoding="utf-8")
     for path in (old, new):
