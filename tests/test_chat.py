@@ -14,6 +14,7 @@ from sampling import with_sampling
 from tests.commands import json_of_run, records_of, run_main
 from tests.llamas import needs_smollm2
 
+
 def test_the_articles_question_is_answered_and_a_decoder_gives_the_same_answer():
     needs_smollm2()
     got = json_of_run("--target", "smollm2", "--chat", "What is the capital of Taiwan. And why?",
