@@ -219,23 +219,13 @@ def test_the_longest_line_is_one_prompt_and_a_longer_one_is_refused(flags, monke
             in refusal(main.main, *flags))
 
 
-def test_errors_are_counted_again_until_they_are_corrected_and_tried_again(run):
-    """The advice is followed: line 3 is corrected, it and all lines after it are deleted."""
+def test_errors_are_counted_again_until_they_are_tried_again(run):
     write_prompts(["A bear", "b", "", "The end of it", "", "b"])
-    advice = ("Errors: 2 of 6 records, the first in line 3. To try again, correct the prompts, "
-              "delete line 3 of out and all lines after it, and run the same command.\n")
-    status, said, _ = run()
-    assert status == 3 and "Wrote 4 texts and 2 errors" in said and said.endswith(advice)
-    status, said, _ = run()
-    assert status == 3 and "to out, which already had 6 records.\n" in said
-    assert said.endswith(advice)
-    before = records()
-    write_prompts(["A bear", "b", "Nobody", "The end of it", "b", "b"])
-    first_two = out_bytes().splitlines(keepends=True)[:2]
-    Path("out").write_bytes(b"".join(first_two))
-    status, said, _ = run()
-    assert status == 0 and "Wrote 4 texts and 0 errors" in said and "Errors:" not in said
-    assert len(records()) == 6 and records()[3] == before[3]  # the same seed
+    for said in (run()[1], run()[1]):  # the second run finds all records written
+        assert said.endswith("\nErrors: 2 of 6 records, the first in line 3. To try again, correct "
+                             "the prompts, delete line 3 of out and all lines after it, and run "
+                             "the same command.\n")
+    assert said.startswith("Wrote 0 texts and 0 errors to out, which already had 6 records.\n")
 
 
 def test_dashes_are_standard_input_and_output_and_the_report_goes_to_errors(whole, flags):
