@@ -80,13 +80,13 @@ def test_a_decoder_writes_the_targets_own_greedy_text(folders, decoder):
     assert isinstance(target, TransformersModel) and target.n_vocab == N_TOKENS
     assert run[decoder]["ids"] == greedy_ids(target, tokenizer.encode("One day"))
     assert run["identical"]
-    assert run["product"].startswith("PyTorch")
+    assert run["product"].startswith("PyTorch") and run["settings"]["backend"] == "transformers"
 
 
 def test_a_draft_of_another_kind_and_a_gpt2_through_transformers(folders):
     run = json_of("--draft_model_size", "tales-small",
                   "--target_model_size", folders["olmo2"], *SHORT)
-    assert run["identical"]
+    assert run["identical"] and run["settings"]["backend"] == "numba"
     ours = json_of(*SHORT, "--dtype", "float64")
     theirs = json_of(*SHORT, "--dtype", "float64", "--backend", "transformers")
     assert theirs["speculative"]["ids"] == ours["speculative"]["ids"]
@@ -184,7 +184,7 @@ def test_the_live_page_runs_such_a_model(folders):
     assert "form" in live.live_page(task)
 
 
-@pytest.mark.parametrize("decoder", ["skip", "quantized", "medusa", "markov", "eagle"])
+@pytest.mark.parametrize("decoder", ["quantized", "medusa"])
 def test_a_decoder_that_reads_weights_is_refused(folders, decoder):
     status, out, err = run_main("--target_model_size", folders["olmo2"], *SHORT,
                                 "--decoder", decoder)
@@ -222,19 +222,10 @@ def test_a_tokenizer_may_have_more_tokens_than_its_model_has_rows(folders, tmp_p
     assert re.fullmatch("One day[a-c]{1,20}", text.removesuffix("<|endoftext|>"))
 
 
-def test_the_settings_name_the_library_that_ran_all_models(folders):
-    for flags, backend in ((["--target", folders["olmo2"]], "numba"),
-                           (["--target", folders["olmo2"], "--draft", folders["granite"]],
-                            "transformers"), ([], "numba")):
-        assert json_of(*SHORT, *flags)["settings"]["backend"] == backend
-
-
-@pytest.mark.parametrize("backend", ["numba", "numpy", "cupy"])
-def test_a_backend_that_runs_neither_model_is_refused(folders, backend):
+def test_a_backend_that_runs_neither_model_is_refused(folders):
     """A draft that is a GPT-2 runs with it."""
-    flags = (*SHORT, "--backend", backend, "--target_model_size", folders["olmo2"])
-    words = f"--backend {backend} does not apply to {folders['olmo2']}, because transformers"
+    flags = (*SHORT, "--backend", "numpy", "--target_model_size", folders["olmo2"])
+    words = f"--backend numpy does not apply to {folders['olmo2']}, because transformers"
     for more in (("--draft_model_size", folders["granite"]), ("--decoder", "lookup")):
         assert words in refusal(main.main, *flags, *more)
-    if backend == "numpy":
-        assert run_main(*flags, "--draft_model_size", "tales-small")[0] == 0
+    assert run_main(*flags, "--draft_model_size", "tales-small")[0] == 0

@@ -12,7 +12,6 @@ transformers = pytest.importorskip("transformers", reason="needs requirements/pe
 from tokenizers import AddedToken  # noqa: E402
 from tokenizers.processors import TemplateProcessing  # noqa: E402
 
-from run.task import text_and_ids  # noqa: E402
 from tests import bundled  # noqa: E402
 from utils import MODELS_DIR  # noqa: E402
 from wrappers.intersection import CommonTokens  # noqa: E402
@@ -115,11 +114,6 @@ def test_messages_go_through_the_chat_template():
         chat_tokenizer.chat_text([{"role": "bad", "content": ""}])
 
 
-def test_a_tokenizer_without_a_template_takes_no_messages(tokenizer):
-    with pytest.raises(ValueError, match="no chat template: give a prompt, not messages"):
-        text_and_ids({"messages": CHAT}, tokenizer)
-
-
 def test_what_is_no_token_or_no_text_is_refused_as_by_encoder(tokenizer):
     ours = bundled.encoder()
     for bad in ("\ud800", "a\udcff"):
@@ -151,14 +145,8 @@ def test_a_folder_without_a_tokenizer_is_refused(model_type, tmp_path, capfd):
 
 
 def test_a_tokenizer_without_a_file_of_rules_is_refused():
-    class Slow:
-        eos_token_id = None
-
-        def get_vocab(self):
-            return {"a": 0}
-
-    with pytest.raises(ValueError, match="need a fast tokenizer .*, got Slow"):
-        transformers_tokenizer(Slow())
+    with pytest.raises(ValueError, match="need a fast tokenizer .*, got object"):
+        transformers_tokenizer(object())
 
 
 def test_tokens_that_the_model_has_no_row_for_are_left_out():
