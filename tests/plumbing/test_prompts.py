@@ -415,11 +415,9 @@ def test_a_full_disk_is_one_line_and_whole_lines_stay(run, flags):
     assert run()[0] == 3 and len(records()) == 7
 
 
-def test_one_text_needs_no_greenlet_and_many_name_it(flags, monkeypatch):
+def test_many_texts_name_greenlet_where_it_is_missing(flags, monkeypatch):
     monkeypatch.setitem(sys.modules, "greenlet", None)
     monkeypatch.delitem(sys.modules, "wrappers.batch", raising=False)
-    status, said, _ = run_main(*flags[:-4], "--prompt", "A bear")  # without --prompts and --out
-    assert status == 0 and said
     assert refusal(main.main, *flags) == (
         "main.py: the package greenlet is missing: pip install -r requirements.txt\n")
 
