@@ -15,11 +15,11 @@ from lib.checkpoints.openai import CHECKPOINT, PARAMS, TEXTS
 from lib.checkpoints.weights import flatten
 from tests.checkpoints import (
     HPARAMS,
-    edited,
     files_in,
     random_weights,
     rewritten,
     truncated,
+    with_entries,
     write_checkpoint,
     write_model,
 )
@@ -91,9 +91,7 @@ def test_a_released_size_is_downloaded_converted_and_loaded_once(original, tmp_p
 
 # ---- what can be wrong with a folder
 
-def hparams(**changes):
-    """Return a change of hparams.json."""
-    return edited("hparams.json", lambda found: found | changes)
+hparams = partial(with_entries, "hparams.json")
 
 
 def not_finite(folder):

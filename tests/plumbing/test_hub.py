@@ -32,13 +32,13 @@ class StandIn(BaseHTTPRequestHandler):
     """Answer as a hub with the models of the server."""
 
     def do_HEAD(self):
-        self.answer(has_body=False)
+        self.answer()
 
     def do_GET(self):
-        self.answer(has_body=True)
+        self.wfile.write(self.answer())
 
-    def answer(self, has_body):
-        """Send the answer to a path, or status 404."""
+    def answer(self):
+        """Send the head of the answer to a path, or of status 404; return its body."""
         self.server.asked.append(self.path)
         path = self.path.partition("?")[0].removeprefix("/api/models")
         _, owner, name, kind, *rest = path.split("/")
@@ -62,8 +62,7 @@ class StandIn(BaseHTTPRequestHandler):
         for header, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(header, value)
         self.end_headers()
-        if has_body:
-            self.wfile.write(body)
+        return body
 
     def log_message(self, *args):
         """Print nothing."""
