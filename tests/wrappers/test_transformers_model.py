@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from lib.checkpoints.weights import random_params  # noqa: E402
 from sampling import with_sampling  # noqa: E402
 from speculative import speculative_sampling  # noqa: E402
 from tests import bundled  # noqa: E402
+from tests.checkpoints import rewritten, with_entries, without  # noqa: E402
 from tests.pages import ROOT, code, file_text  # noqa: E402
 from tests.reuse import COPIES, assert_close, assert_used_is_fresh, some_edits  # noqa: E402
 from tests.wrappers.families import FAMILIES, NO_CACHE, PATH_BY_PATH, random_model  # noqa: E402
@@ -270,11 +271,10 @@ def test_the_pages_notebook_writes_numpys_text(monkeypatch):
 
 # ---- what is refused
 
-def save(folder, name="llama", **config):
-    """Write a random model to a folder, with more settings in its config.json."""
-    random_model(name, torch.float32).save_pretrained(folder)
-    file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | config), "utf-8")
+def save(folder, **config):
+    """Write a random Llama to a folder, with more settings in its config.json."""
+    random_model("llama", torch.float32).save_pretrained(folder)
+    with_entries("config.json", **config)(folder)
     return folder
 
 
@@ -286,52 +286,39 @@ def test_a_folder_is_loaded_and_nothing_is_printed(tmp_path, capfd):
     assert capfd.readouterr().out == ""
 
 
-def broken(folder):
-    """Write a model whose weights file is not one."""
-    (save(folder) / "model.safetensors").write_bytes(b"broken")
-    return folder
-
-
 def pickled(folder):
-    """Write a model whose weights are in a pickle, which could run any code."""
-    (save(folder) / "model.safetensors").unlink()
+    """Put the weights in a pickle, which could run any code."""
+    (folder / "model.safetensors").unlink()
     torch.save(random_model("llama").state_dict(), folder / "pytorch_model.bin")
-    return folder
 
 
-def config_alone(folder, **config):
-    """Write a config.json without weights."""
-    (folder / "config.json").write_text(json.dumps(config), "utf-8")
-    return folder
-
-
-BAD = {
-    "no folder": (lambda path: path / "none", "no such folder: .*none"),
-    "no config": (lambda path: path, "does not know the model_type None"),
-    "code": (lambda path: config_alone(path, model_type="mine", auto_map={"AutoConfig": "c.C"}),
+in_config = partial(with_entries, "config.json")
+BAD = {  # changes of the folder of a Llama
+    "no folder": (shutil.rmtree, "no such folder: "),
+    "no config": (without("config.json"), "does not know the model_type None"),
+    "code": (in_config(model_type="mine", auto_map={"AutoConfig": "c.C"}),
              r"\(model_type mine\) has Python code for its model, but code in a model folder is "
              "never run"),
-    "unknown": (lambda path: config_alone(path, model_type="mine"),
-                "transformers does not know the model_type 'mine'"),
-    "encoder-decoder": (lambda path: config_alone(path, model_type="t5"),
+    "unknown": (in_config(model_type="mine"), "transformers does not know the model_type 'mine'"),
+    "encoder-decoder": (rewritten("config.json", b'{"model_type": "t5"}'),
                         "need a model that continues a text, got .*model_type t5"),
-    "images": (lambda path: config_alone(path, model_type="clip"),
+    "images": (rewritten("config.json", b'{"model_type": "clip"}'),
                r"transformers cannot load .* \(model_type clip\)"),
-    "no weights": (lambda path: config_alone(path, model_type="llama"),
+    "no weights": (without("model.safetensors"),
                    r"transformers cannot load .* \(model_type llama\): .*model.safetensors"),
     "a pickle": (pickled, "cannot load .*model.safetensors"),
-    "broken": (broken, "transformers cannot load"),
-    "quantized": (lambda path: save(path, quantization_config=dict(quant_method="gptq", bits=4)),
+    "broken": (rewritten("model.safetensors", b"broken"), "transformers cannot load"),
+    "quantized": (in_config(quantization_config=dict(quant_method="gptq", bits=4)),
                   r"needs one more package to load .*\(model_type llama\): .*pip install"),
-    "a layer missing": (lambda path: save(path, num_hidden_layers=3),
-                        "need all weights of a llama model in .*layers.2"),
-}
+    "a layer missing": (in_config(num_hidden_layers=3),
+                        "need all weights of a llama model in .*layers.2")}
 
 
-@pytest.mark.parametrize("made, message", BAD.values(), ids=BAD)
-def test_a_folder_that_cannot_be_used_is_refused_in_one_sentence(made, message, tmp_path, capfd):
+@pytest.mark.parametrize("change, message", BAD.values(), ids=BAD)
+def test_a_folder_that_cannot_be_used_is_refused_in_one_sentence(change, message, tmp_path, capfd):
+    change(save(tmp_path / "model"))
     with pytest.raises(ValueError, match=message) as refused:
-        TransformersModel(made(tmp_path))
+        TransformersModel(tmp_path / "model")
     assert "\n" not in str(refused.value)
     assert capfd.readouterr().out == ""
 
@@ -382,7 +369,7 @@ def test_something_else_than_a_model_and_another_dtype_are_refused():
 
 @pytest.mark.parametrize("package", ["torch", "transformers"])
 def test_without_pytorch_the_model_type_and_the_command_are_named(package, tmp_path, monkeypatch):
-    config_alone(tmp_path, model_type="qwen3")
+    rewritten("config.json", b'{"model_type": "qwen3"}')(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ValueError, match=r"\(model_type qwen3\) needs PyTorch and transformers "
                                          r".*: pip install -r requirements/peers.txt$"):
