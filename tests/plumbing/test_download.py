@@ -45,8 +45,7 @@ class Handler(BaseHTTPRequestHandler):
         first = start + (fault == "a different range")
         body = DATA[first:]
         n_sent = {"cut": len(body) // 2, "nothing": 0}.get(fault, len(body))
-        n_total = len(DATA) + (fault == "a range of a longer file")
-        headers = {"Content-Range": f"bytes {first}-{len(DATA) - 1}/{n_total}"}
+        headers = {"Content-Range": f"bytes {first}-{len(DATA) - 1}/{len(DATA)}"}
         self.send(206, body, n_sent, {} if fault == "no range" else headers)
 
     def send(self, status, body, n_sent, headers):
@@ -91,7 +90,7 @@ def names_beside(path):
 @pytest.mark.parametrize("faults", [
     [], ["cut", "cut", "cut"], [503], [429, 500], ["cut", 503], ["nothing"],
     ["cut", {}], ["cut", "no range"], ["cut", "a different range"],
-    ["cut", "a range of a longer file"], [{"Content-Length": None}]], ids=str)
+    [{"Content-Length": None}]], ids=str)
 def test_a_fault_that_passes_is_overcome(server, path, faults):
     server.faults = list(faults)
     download(server.url, path, SHA256)
