@@ -407,14 +407,6 @@ def test_one_process_writes_and_a_second_is_refused_until_it_has_ended(run, flag
 
 # ---- what is missing
 
-def test_a_full_disk_is_one_line_and_whole_lines_stay(run, flags):
-    resource = pytest.importorskip("resource")
-    small_disk = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
-    _, err = start_process(flags, preexec_fn=small_disk).communicate(timeout=60)
-    assert "File too large" in err and err.count("\n") == 1
-    assert run()[0] == 3 and len(records()) == 7
-
-
 def test_many_texts_name_greenlet_where_it_is_missing(flags, monkeypatch):
     monkeypatch.setitem(sys.modules, "greenlet", None)
     monkeypatch.delitem(sys.modules, "wrappers.batch", raising=False)
