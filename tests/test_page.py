@@ -16,7 +16,6 @@ from tests.test_rounds import HOSTILE, decoded_page_run, example_run
 
 
 def opened_page(tab, folder, run):
-    """Open the page of a run."""
     page.save_page(folder / "run.html", run)
     tab.said.clear()
     tab.open((folder / "run.html").as_uri() + "#round-1")

@@ -50,7 +50,6 @@ SMALL = {  # constants of the commands, which make them fast
 
 
 def greedy(name, **flags):
-    """Return the builder of a decoder at temperature 0."""
     return builder(name, flags, temperature=0)
 
 
@@ -68,7 +67,6 @@ def plain_text(ids, seconds):
 
 
 def set_all(monkeypatch, module, **values):
-    """Give a module other values until the test ends."""
     for name, value in values.items():
         monkeypatch.setattr(module, name, value)
 

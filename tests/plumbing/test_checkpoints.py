@@ -45,7 +45,6 @@ def models(original, tmp_path):
 
 
 def loaded(models, name="tiny", **kwargs):
-    """Return (encoder, hparams, params) of a model."""
     return load_encoder_hparams_and_params(name, models, **kwargs)
 
 
@@ -95,7 +94,6 @@ hparams = partial(with_entries, "hparams.json")
 
 
 def not_finite(folder):
-    """Write a checkpoint with NaN in it."""
     weights = random_weights(HPARAMS, np.random.default_rng(0))
     write_checkpoint(folder, weights | {"model/wpe": weights["model/wpe"] * np.nan})
 

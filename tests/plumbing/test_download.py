@@ -78,12 +78,10 @@ def server(monkeypatch):
 
 @pytest.fixture
 def path(tmp_path):
-    """Return the path of a download, in an empty folder."""
     return tmp_path / "data"
 
 
 def names_beside(path):
-    """Return the names of the files in the folder of a path."""
     return sorted(file.name for file in path.parent.iterdir())
 
 

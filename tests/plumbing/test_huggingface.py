@@ -38,7 +38,6 @@ config = partial(with_entries, "config.json")
 
 
 def loaded(folder, dtype=np.float32, **kwargs):
-    """Return (encoder, hparams, params) of a folder."""
     return load_encoder_hparams_and_params(str(folder), MODELS_DIR, dtype, **kwargs)
 
 
@@ -50,7 +49,6 @@ def folder(tmp_path):
 
 
 def equal(a, b):
-    """Return whether two trees have the same weights."""
     a, b = dict(flatten(a)), dict(flatten(b))
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
@@ -88,7 +86,6 @@ def test_merges_and_added_tokens_are_read_back_and_a_former_models_end_of_text_i
 
 
 def in_shards(folder):
-    """Split the weights over two files."""
     arrays = [*load_file(folder / "model.safetensors").items()]
     save_file(dict(arrays[:5]), folder / "model-00001-of-00002.safetensors")
     save_file(dict(arrays[5:]), folder / "model-00002-of-00002.safetensors")
@@ -165,7 +162,6 @@ def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
 # ---- the same in transformers
 
 def transformers_with_torch():
-    """Return both modules; skip the test if either is missing."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     torch.set_num_threads(1)
@@ -173,7 +169,6 @@ def transformers_with_torch():
 
 
 def their_model(folder):
-    """Return the model that transformers reads in a folder."""
     torch, transformers = transformers_with_torch()
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
 

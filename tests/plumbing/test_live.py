@@ -26,7 +26,6 @@ ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 
 
 @pytest.fixture(scope="module")
 def server():
-    """Yield the live page's server in a thread."""
     with ThreadingHTTPServer((live.HOST, 0), live.Handler) as server:
         server.task = load_task(parse_args([]))
         thread = threading.Thread(target=server.serve_forever)
@@ -54,13 +53,11 @@ def error_of(server, body, **headers):
 
 
 def ids_of(text):
-    """Return the ids of all rounds in an answer."""
     rounds = [json.loads(line)["round"] for line in text.splitlines()[:-1]]
     return [token["id"] for result in rounds for token in result["ids"]]
 
 
 def directly(server, asked):
-    """Return the ids of the same text without a server."""
     task = live.task_of(server.task, asked)
     return decode(task, decoder_step).ids
 

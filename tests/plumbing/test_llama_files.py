@@ -24,7 +24,6 @@ GGUF_FAMILIES = [name for name in FAMILIES if "smollm3" not in name]
 
 @pytest.fixture
 def gguf():
-    """Return the package gguf."""
     return pytest.importorskip("gguf", reason="needs requirements/llama.txt")
 
 

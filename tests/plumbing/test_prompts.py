@@ -50,7 +50,6 @@ LARGE = "tales-large"
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Return a folder with two small models."""
     folder = tmp_path_factory.mktemp("models")
     for seed, name in enumerate((SMALL, LARGE)):
         write_converted(folder / name, SIZES, seed)
@@ -80,7 +79,6 @@ def run(flags):
 
 
 def start_process(flags, *more, **rest):
-    """Start main.py in a separate process."""
     return subprocess.Popen([sys.executable, ROOT / "main.py", *flags, *more], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **rest)
 
@@ -92,7 +90,6 @@ def write_prompts(lines):
 
 
 def out_bytes():
-    """Return what --out holds."""
     return Path("out").read_bytes()
 
 
@@ -107,7 +104,6 @@ def untimed(data):
 
 
 def records(name="out"):
-    """Return the records of a file, untimed."""
     return untimed(Path(name).read_bytes())
 
 

@@ -109,7 +109,6 @@ def seconds_of_passes(runs, role):
 
 
 def cases_of(path):
-    """Return the cases of a file of figures."""
     return json.loads(path.read_text("utf-8"))["cases"]
 
 

@@ -220,7 +220,6 @@ def draft_params(n_ctx):
 
 
 def wrapped_gpt2(n_ctx=12):
-    """Return a random draft over the target's ids."""
     return TokenLevelIntersection(GPT2(draft_params(n_ctx), 3), common_tokens(*encoders()))
 
 

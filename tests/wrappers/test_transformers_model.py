@@ -36,7 +36,6 @@ ROUNDING = 1e-6  # of the largest entry
 
 
 def fresh_rows(model, ids, n_last=1):
-    """Return the rows of a model that has read nothing."""
     return model.fresh()(ids, n_last)
 
 
