@@ -2,6 +2,7 @@
 
 import json
 import sys
+from copy import copy
 from functools import partial
 from itertools import product
 
@@ -225,12 +226,6 @@ def test_the_numbers_shown_are_the_datas(race):
 
 # ---- the code of a round, line by line
 
-def copied(variables):
-    """Return variables with copies of their lists, which the code changes later."""
-    return {name: list(value) if isinstance(value, list) else value
-            for name, value in variables.items()}
-
-
 def lines_run(result, seen, us):
     """Return the line numbers that Python runs in a round, and the variables before each.
 
@@ -244,7 +239,8 @@ def lines_run(result, seen, us):
         if frame.f_code not in codes:
             return None
         if event in ("call", "line"):
-            events.append((frame.f_lineno, copied(frame.f_locals)))
+            variables = {name: copy(value) for name, value in frame.f_locals.items()}
+            events.append((frame.f_lineno, variables))  # copies, because lists grow
         elif event == "return" and frame.f_back.f_code in codes:
             events.append((frame.f_back.f_lineno, {}))
         return trace
