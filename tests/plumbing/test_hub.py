@@ -84,7 +84,7 @@ def folder_of(tmp_path, monkeypatch):
     huggingface_hub.close_session()  # a session keeps its proxies
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     constants = huggingface_hub.constants
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
 
     def folder_or_message(name, server=None):
         port = server.server_port if server else 9  # nobody listens on port 9
@@ -101,7 +101,7 @@ def folder_of(tmp_path, monkeypatch):
 
 
 def test_a_model_is_fetched_once_without_code_and_pickles_and_a_lost_part_again(
-        server, folder_of, tmp_path):
+        server, folder_of, tmp_path, monkeypatch):
     server.models["mine/model"] = MODEL | OTHERS
     fetched = folder_of("mine/model", server)
     assert files_in(fetched) == MODEL
@@ -109,11 +109,14 @@ def test_a_model_is_fetched_once_without_code_and_pickles_and_a_lost_part_again(
     server.asked.clear()
     assert folder_of("mine/model", server) == fetched and server.asked == []
     # A part is lost, and its name too, as transformers keeps no list of the files.
-    Path(fetched, "model-00002-of-00002.safetensors").unlink()
+    (fetched / "model-00002-of-00002.safetensors").unlink()
     listing, = tmp_path.rglob("trees")
     shutil.rmtree(listing)
+    # The package remembers a list by its path.
+    moved = (tmp_path / "hub").rename(tmp_path / "moved")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(moved))
     assert "the hub's copy of 'mine/model' lacks" in folder_of("mine/model")
-    assert folder_of("mine/model", server) == fetched and files_in(fetched) == MODEL
+    assert files_in(folder_of("mine/model", server)) == MODEL
 
 
 def test_what_the_hub_does_not_have_is_one_sentence(server, folder_of):
