@@ -139,7 +139,7 @@ def test_the_first_screen_has_a_marker_of_one_round_and_code_is_shown_whole(
     assert hidden[1] <= 0 and (hidden[0] <= 0 or width < 1280)  # a telephone shows half a line
 
 
-@pytest.mark.parametrize("width", [1280, 400, 320])
+@pytest.mark.parametrize("width", [1280, 320])
 def test_nothing_is_wider_than_the_screen_and_all_can_be_touched(browser, tmp_path, width):
     browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=900,
                 deviceScaleFactor=1, mobile=False)

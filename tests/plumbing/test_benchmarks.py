@@ -136,6 +136,13 @@ def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
     assert (text.seconds, text.prompt_s, text.writing_s, text.n_written) == (23, 12, 11, 2)
 
 
+def test_each_repeat_draws_new_texts():
+    """Seeds are fixed, so that it raises no false alarm."""
+    builders = {"plain": builder(None, {}, temperature=1)}
+    (first,), (second,) = race(model(0), model(1), builders, [[1]], 32, 2)["plain"]
+    assert first.ids != second.ids
+
+
 def test_speed_and_predictions_by_hand():
     """Run i is compared with run i: 10 tokens in 6, 5, 7 s with 2 tokens in 2, 4, 3 s.
 

@@ -97,7 +97,7 @@ def report(models_dir, *flags, draft="draft", status=0):
     """Return what will_it_pay prints of two small models."""
     found, out, err = outcome(
         will_it_pay.main, "--models_dir", models_dir, "--prompts", models_dir / "prompts.txt",
-        "--N", 16, "--repeats", 3, "--target", "target", "--draft", draft, *flags)
+        "--N", 16, "--repeats", 1, "--target", "target", "--draft", draft, *flags)
     assert found == status, err
     return out
 
@@ -113,7 +113,7 @@ def cases_of(path):
 
 
 def test_the_answer_and_its_json_agree(models_dir, tmp_path, turns):
-    out = report(models_dir, "--json", tmp_path / "a.json", draft="target")
+    out = report(models_dir, "--repeats", 3, "--json", tmp_path / "a.json", draft="target")
     cases = cases_of(tmp_path / "a.json")
     assert [case["name"] for case in cases] == ["Temperature 0", "Temperature 1"]
     # The blank line is no prompt.
@@ -262,7 +262,8 @@ def test_after_ctrl_c_the_finished_parts_are_shown_and_stored(
         return write(*args)
 
     monkeypatch.setattr(race, "write_text", interrupted)
-    out = report(models_dir, "--temperature", 0, "--json", tmp_path / "a.json", status=130)
+    out = report(models_dir, "--repeats", 3, "--temperature", 0, "--json", tmp_path / "a.json",
+                 status=130)
     case, = cases_of(tmp_path / "a.json")
     assert [part for part in ("costs", "positions", "rows") if part in case] == found
     assert "| ms |" in out and ("| --K " in out) == ("rows" in found)
@@ -279,7 +280,7 @@ def test_too_few_runs_or_tokens_are_told_before_anything_is_measured(models_dir,
     for flags, is_told in (("--repeats", 2), True), (("--N", 15), True), ((), False):
         said = []
         monkeypatch.setattr(will_it_pay, "notify", said.append)
-        report(models_dir, *flags, status=130)
+        report(models_dir, "--repeats", 3, *flags, status=130)
         assert ("no answer, which needs --N 16 and --repeats 3" in "".join(said)) == is_told
 
 

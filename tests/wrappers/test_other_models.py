@@ -178,8 +178,8 @@ def test_will_it_pay_answers_for_such_a_pair(folders, tmp_path):
     prompts = "One day\n" + json.dumps({"messages": CHAT})
     (tmp_path / "prompts").write_text(prompts, encoding="utf-8")
     status, out, err = outcome(
-        will_it_pay.main, "--target", folders["olmo2"], "--draft", folders["granite"], "--N", 16,
-        "--repeats", 3, "--temperature", 1, "--prompts", tmp_path / "prompts",
+        will_it_pay.main, "--target", folders["olmo2"], "--draft", folders["granite"], "--N", 4,
+        "--repeats", 1, "--temperature", 1, "--prompts", tmp_path / "prompts",
         "--json", tmp_path / "pay.json")
     assert status == 0, err
     figures = json.loads((tmp_path / "pay.json").read_text(encoding="utf-8"))
