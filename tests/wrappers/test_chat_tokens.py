@@ -59,6 +59,28 @@ def test_ids_are_those_of_llama_cpp_on_200_texts(split, smollm2_fields):
         assert encoder.encode(text) == ids.get(split, ids["smollm"]), text
 
 
+# The ids of xllamacpp 2026.10 for the vocabulary of `small_fields`.
+TEXTS = {
+    "1234 12345": {"gpt-2": [258, 220, 258, 20], "llama-bpe": [270, 257, 19, 220, 257, 19, 20],
+                   "qwen2": [16, 17, 18, 19, 220, 16, 17, 18, 19, 20]},
+    "x 12  34": {"smollm": [87, 220, 16, 17, 263, 18, 19], "gpt-2": [87, 220, 256, 220, 220, 259]},
+    " hello hello": {"qwen2": [220, 262, 75, 75, 78] * 2, "llama-bpe": [270, 268, 268]},
+    "a hello.\n\n": {"llama-bpe": [270, 64, 268, 13, 264]},
+    "'S 'LL 'll": {"gpt-2": [6, 50, 220, 6, 267, 220, 6, 75, 75],
+                   "qwen2": [266, 220, 6, 267, 220, 6, 75, 75]},
+    "1\n\n2 .\n": {"smollm": [16, 264, 17, 220, 13, 198], "gpt-2": [16, 198, 198, 17, 220, 13, 198],
+                   "llama-bpe": [270, 16, 264, 17, 220, 265]},
+    "<|end|>hello<|end|> 12": {"smollm": [270, 262, 75, 75, 78, 270, 220, 16, 17],
+                               "llama-bpe": [270, 270, 269, 270, 220, 256]}}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_each_split_has_its_own_words(text):
+    """Only llama-bpe keeps three digits together, looks words up whole, and begins a text."""
+    for split, ids in TEXTS[text].items():
+        assert tokens_of_gguf(small_fields(split), "a.gguf").encode(text) == ids
+
+
 @cache
 def bundled_tokens():
     """Return the bundled vocabulary as a GGUF file's."""
@@ -72,11 +94,6 @@ def bundled_tokens():
 def test_gpt2s_split_is_encoders(text):
     ids = bundled.encoder().encode(text)
     assert bundled_tokens().encode(text) == ids and bundled_tokens().decode(ids) == text
-
-
-def test_llama_3_begins_a_text_and_looks_words_up_whole():
-    assert tokens_of_gguf(small_fields("llama-bpe"), "a.gguf").encode("hello") == [270, 269]
-    assert tokens_of_gguf(small_fields("qwen2"), "a.gguf").encode("hello") == [262, 75, 75, 78]
 
 
 @pytest.mark.parametrize("fields", [{"pre": "tekken"}, {"pre": None}, {"model": "llama"}])
@@ -123,7 +140,7 @@ def write(folder, name, value):
 def test_a_folder_is_read_as_its_gguf_file(folder):
     of_gguf = tokens_of_gguf(small_fields("llama-bpe", add_bos_token=False), "a.gguf")
     of_folder = tokens_of_folder(folder)
-    for text in ("1234 12345", " hello hello\n\n", "<|end|>hello<|end|> 12"):
+    for text in TEXTS:
         assert of_folder.encode(text) == of_gguf.encode(text)
     assert of_folder.token_bytes == of_gguf.token_bytes
     assert of_folder.end_tokens == {270} and of_folder.names["bos_token"] == "hello"
