@@ -147,10 +147,13 @@ def test_a_row_has_an_entry_for_each_id_of_a_vocabulary_with_holes():
     model = TokenLevelIntersection(draft, CommonTokens(DRAFT, target))
     row = warp(model([0, 3]))[0]
     assert model.n_vocab == len(row) == 8 and set(np.flatnonzero(row)) == {0, 3, 7}
-    # The target may write an id without a token, which has no bytes. A text without bytes starts
-    # with any token, because no token ends the texts of this draft.
+    # The target may write an id without a token, which has no bytes. A text without bytes is read
+    # as a text that only starts: with the end of a text, or else with any token.
     np.testing.assert_array_equal(warp(model([0, 5, 3]))[0], row)
     assert model.common.draft_text([5, 5]) == [4]
+    ending = ToyTokenizer(b"b", b"</s>", b"a")
+    ending.end_of_text = 1
+    assert CommonTokens(ending, target).draft_text([5, 5]) == [1]
 
 
 def test_vocabularies_without_a_common_token_are_refused():
@@ -201,7 +204,7 @@ def test_special_tokens_are_common_by_their_role_or_name_and_otherwise_read_as_t
     read = lambda *symbols: [draft.symbols[token] for token in common.draft_text(
         [target.vocab[symbol] for symbol in symbols])]
     assert read("b", END_OF_TEXT, "c") == ["b", "</s>", "c"]  # no merge across the end
-    assert read() == read(END_OF_TEXT) == ["</s>"] and read("<pad>", "<pad>") == ["<pad>"] * 2
+    assert read(END_OF_TEXT) == ["</s>"] and read("<pad>", "<pad>") == ["<pad>"] * 2
     assert "".join(read("b", "<only here>")) == "b<onlyĠhere>"
     assert str(common) == "258 tokens in common, 99 % of the draft's and 98 % of the target's"
 
