@@ -347,7 +347,9 @@ def run_command(all_figures, paragraphs=lambda figures, args: [str(figures)], **
 
 
 def test_a_file_is_written_after_the_measurement_and_before_figures_are_shown(tmp_path):
-    """A fault leaves a file as it was, and no file where none was."""
+    """A file that cannot be written is refused at once; a fault leaves a file as it was."""
+    why = "bench: cannot write --json "
+    assert run_command(fails, json=tmp_path)[2].startswith(why)
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("earlier figures", encoding="utf-8")
     for path in (old, new):
