@@ -308,7 +308,7 @@ def test_the_seconds_of_rounds_are_noted_and_a_dead_end_ends_the_text(monkeypatc
     """The text begins at 10 s; a round ends at 13 s."""
     monkeypatch.setattr(prompts.time, "perf_counter", iter([10.0, 13.0]).__next__)
     step = mock.Mock(side_effect=[Round([4, 5], [], None, None, 0), DeadEnd("beyond 9 new")])
-    monkeypatch.setattr(Task, "new_step", lambda task, models: step)
+    monkeypatch.setattr(prompts, "build", lambda *args: step)
     written = Written()
     models = Models(None, Timed(None), {})
     note = prompts.noting_step(task_of_toys(), models, written, mock.Mock())
