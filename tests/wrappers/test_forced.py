@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from exact.law import law, text_law, total_variation
+from sampling import with_sampling
 from speculative import autoregressive_sampling, complete, draft_and_verify, generate, guess, verify
 from tests.distributions import assert_same_law
+from tests.small import Logits
 from tests.toys import toy
 from variants.block import block_verify
 from variants.coupled import Replay, coupled
@@ -25,17 +27,8 @@ def one_after_zero(ids):
     return np.ones(3, dtype=bool)
 
 
-def masked(model, allowed):
-    """Return the model with the mask of each row's own prefix, renormalised."""
-    def rows(ids, n_last):
-        prefixes = [ids[: len(ids) - n_last + 1 + i] for i in range(n_last)]
-        kept = [row * allowed(prefix) for row, prefix in zip(model(ids, n_last), prefixes)]
-        return np.array([row / row.sum() for row in kept])
-
-    return rows
-
-
-DRAFT, TARGET = (masked(toy(3, seed, zeros=0), one_after_zero) for seed in (1, 2))
+DRAFT, TARGET = (with_sampling(Logits(toy(3, seed, zeros=0)), allowed=one_after_zero)
+                 for seed in (1, 2))
 
 
 @pytest.mark.parametrize("test", [verify, block_verify])

@@ -15,14 +15,13 @@ import main  # noqa: E402
 from page import live  # noqa: E402
 from page.page import stored_run  # noqa: E402
 from run.flags import parse_args  # noqa: E402
-from run.rounds import name_of, round_as_data, text_reader  # noqa: E402
+from run.rounds import name_of, round_as_data  # noqa: E402
 from run.task import load_task  # noqa: E402
 from sampling import with_sampling  # noqa: E402
 from speculative import Round, autoregressive_sampling, verify  # noqa: E402
 from tests.commands import outcome, records_of, refusal, run_main  # noqa: E402
 from tests.wrappers.families import random_model, torch  # noqa: E402
 from tools import survey, will_it_pay  # noqa: E402
-from tools.will_it_pay import ids_of_file  # noqa: E402
 from utils import MODELS_DIR, load_model  # noqa: E402
 from wrappers.transformers_model import TransformersModel  # noqa: E402
 
@@ -80,13 +79,13 @@ def test_a_decoder_writes_the_targets_own_greedy_text(folders, decoder):
     assert isinstance(target, TransformersModel) and target.n_vocab == N_TOKENS
     assert run[decoder]["ids"] == greedy_ids(target, tokenizer.encode("One day"))
     assert run["identical"]
-    assert run["product"].startswith("PyTorch")
+    assert run["product"].startswith("PyTorch") and run["settings"]["backend"] == "transformers"
 
 
 def test_a_draft_of_another_kind_and_a_gpt2_through_transformers(folders):
     run = json_of("--draft_model_size", "tales-small",
                   "--target_model_size", folders["olmo2"], *SHORT)
-    assert run["identical"]
+    assert run["identical"] and run["settings"]["backend"] == "numba"
     ours = json_of(*SHORT, "--dtype", "float64")
     theirs = json_of(*SHORT, "--dtype", "float64", "--backend", "transformers")
     assert theirs["speculative"]["ids"] == ours["speculative"]["ids"]
@@ -127,28 +126,15 @@ def test_messages_are_a_prompt_by_the_chat_template(folders, tmp_path):
     assert records_of(tmp_path, lines, *flags)[:2] == (3, [chat, plain, *bad])
 
 
-def test_messages_need_a_chat_template(folders, tmp_path):
-    for models in ((), ("--backend", "transformers")):  # an Encoder, and a tokenizer without one
-        (tmp_path / "out").unlink(missing_ok=True)
-        lines = [{"messages": CHAT}, "One day"]
-        status, (chat, _), _ = records_of(tmp_path, lines, *models, *FEW)
-        assert chat["error"].startswith("line 1: this tokenizer has no chat template: give a ")
-        assert status == 3 and json.loads(chat["prompt"]) == {"messages": CHAT}
-
-
-def test_will_it_pay_reads_messages_too(folders, tmp_path):
-    (tmp_path / "prompts").write_text(json.dumps({"messages": CHAT}), encoding="utf-8")
-    tokenizer, _ = load_model(folders["olmo2"])
-    ids, = ids_of_file(tmp_path / "prompts", tokenizer)
-    assert tokenizer.name_of(ids[0]) == "<|turn|>" and len(ids) > 4
+def test_messages_need_a_chat_template(tmp_path):
+    lines = [{"messages": CHAT}, "One day"]
+    status, (chat, _), _ = records_of(tmp_path, lines, "--backend", "transformers", *FEW)
+    assert chat["error"].startswith("line 1: this tokenizer has no chat template: give a ")
+    assert status == 3 and json.loads(chat["prompt"]) == {"messages": CHAT}
 
 
 def test_a_round_shows_the_names_of_special_tokens(folders):
     tokenizer, _ = load_model(folders["olmo2"])
-    next_text = text_reader(tokenizer)
-    half, other_half = tokenizer.encode_bytes("ё".encode())
-    assert [next_text(token) for token in (half, other_half, TURN)] == ["", "ё", "<|turn|>"]
-    assert [next_text(token) for token in (half, END)] == ["", "\ufffd<|end|>"]
     rows = np.zeros((2, tokenizer.n_vocab))
     rows[:, [TURN, END]] = [[0.75, 0.25], [0.25, 0.75]]
     result = Round([TURN, END], [TURN], p_draft=rows[:1], p_target=rows, n_accepted=1)
@@ -160,14 +146,8 @@ def test_a_round_shows_the_names_of_special_tokens(folders):
 
 def test_a_model_without_a_longest_text(folders, tmp_path):
     flags = ("--target_model_size", folders["mamba"], "--decoder", "lookup", *SHORT)
-    status, out, _ = run_main("--json", *flags, "--trace", tmp_path / "run.html")
-    assert status == 0
-
-    def refuse(name):
-        raise AssertionError(f"{name} is not JSON")
-
-    numbers = json.loads(out, parse_constant=refuse)
-    assert numbers["n_ctx"] is None and not numbers["window_moved"]
+    numbers = json_of(*flags, "--trace", tmp_path / "run.html")
+    assert numbers["n_ctx"] is None and not numbers["window_moved"]  # JSON has no infinity
     assert len(numbers["lookup"]["ids"]) == 8 and stored_run(tmp_path / "run.html")["rounds"]
     windowed = json_of(*flags, "--window")
     assert windowed["lookup"]["ids"] == numbers["lookup"]["ids"]
@@ -184,7 +164,7 @@ def test_the_live_page_runs_such_a_model(folders):
     assert "form" in live.live_page(task)
 
 
-@pytest.mark.parametrize("decoder", ["skip", "quantized", "medusa", "markov", "eagle"])
+@pytest.mark.parametrize("decoder", ["quantized", "medusa"])
 def test_a_decoder_that_reads_weights_is_refused(folders, decoder):
     status, out, err = run_main("--target_model_size", folders["olmo2"], *SHORT,
                                 "--decoder", decoder)
@@ -195,10 +175,11 @@ def test_a_decoder_that_reads_weights_is_refused(folders, decoder):
 
 def test_will_it_pay_answers_for_such_a_pair(folders, tmp_path):
     """No `quantized` runs, because the weights of such a model cannot be copied here."""
-    (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
+    prompts = "One day\n" + json.dumps({"messages": CHAT})
+    (tmp_path / "prompts").write_text(prompts, encoding="utf-8")
     status, out, err = outcome(
-        will_it_pay.main, "--target", folders["olmo2"], "--draft", folders["granite"], "--N", 16,
-        "--repeats", 3, "--temperature", 1, "--prompts", tmp_path / "prompts",
+        will_it_pay.main, "--target", folders["olmo2"], "--draft", folders["granite"], "--N", 4,
+        "--repeats", 1, "--temperature", 1, "--prompts", tmp_path / "prompts",
         "--json", tmp_path / "pay.json")
     assert status == 0, err
     figures = json.loads((tmp_path / "pay.json").read_text(encoding="utf-8"))
@@ -222,19 +203,10 @@ def test_a_tokenizer_may_have_more_tokens_than_its_model_has_rows(folders, tmp_p
     assert re.fullmatch("One day[a-c]{1,20}", text.removesuffix("<|endoftext|>"))
 
 
-def test_the_settings_name_the_library_that_ran_all_models(folders):
-    for flags, backend in ((["--target", folders["olmo2"]], "numba"),
-                           (["--target", folders["olmo2"], "--draft", folders["granite"]],
-                            "transformers"), ([], "numba")):
-        assert json_of(*SHORT, *flags)["settings"]["backend"] == backend
-
-
-@pytest.mark.parametrize("backend", ["numba", "numpy", "cupy"])
-def test_a_backend_that_runs_neither_model_is_refused(folders, backend):
+def test_a_backend_that_runs_neither_model_is_refused(folders):
     """A draft that is a GPT-2 runs with it."""
-    flags = (*SHORT, "--backend", backend, "--target_model_size", folders["olmo2"])
-    words = f"--backend {backend} does not apply to {folders['olmo2']}, because transformers"
+    flags = (*SHORT, "--backend", "numpy", "--target_model_size", folders["olmo2"])
+    words = f"--backend numpy does not apply to {folders['olmo2']}, because transformers"
     for more in (("--draft_model_size", folders["granite"]), ("--decoder", "lookup")):
         assert words in refusal(main.main, *flags, *more)
-    if backend == "numpy":
-        assert run_main(*flags, "--draft_model_size", "tales-small")[0] == 0
+    assert run_main(*flags, "--draft_model_size", "tales-small")[0] == 0
