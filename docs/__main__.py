@@ -5,11 +5,12 @@
     python -m docs pictures all             # from the figures in benchmarks/results/
     python -m docs run                      # put the stored run into today's page
     python -m docs tour                     # execute docs/tour.ipynb in place
+    python -m docs words README.md docs/*.md           # words that a page may not use
 """
 
 import sys
 
-from docs import readme, run, tour
+from docs import readme, run, tour, words
 from docs.pictures import gallery
 from lib.terminal import Help, Parser, command
 
@@ -34,6 +35,10 @@ def main(argv=None):
 
     part = things.add_parser("tour", help="docs/tour.ipynb, with the outputs of a fresh run")
     part.set_defaults(make=lambda args: tour.write_tour())
+
+    part = things.add_parser("words", help="find words that a page may not use")
+    part.add_argument("files", nargs="+", help="pages to read")
+    part.set_defaults(make=lambda args: words.check_pages(args.files))
 
     args = parser.parse_args(argv)
     return args.make(args)
