@@ -1,5 +1,6 @@
 """Share what commands that measure need: flags, errors in one line, and cells of tables."""
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -23,9 +24,10 @@ class Benchmark(NamedTuple):
     N: int = LENGTH  # the default of --N
     flags: dict = {}  # {further flag: its settings for argparse}
     requirements: str = "requirements.txt"
+    draw: Callable | None = None  # (figures, path) -> None: the picture of --plot
 
 
-WITH_SHOW = {"show", "only"}  # flags that apply to stored figures
+WITH_SHOW = {"show", "only", "plot"}  # flags that apply to stored figures
 # Flags of several tables.
 SIZE = dict(choices=SIZES, default="pair", help="size of the models, or the bundled pair")
 BACKEND = dict(choices=("numba", "cupy"), default="numba",
@@ -71,7 +73,12 @@ def run(program, benchmark, argv=None):
 
 
 def print_tables(args, benchmark):
-    """Print the paragraphs; write --json."""
+    """Print the paragraphs; write --json and draw --plot."""
+    plot = args.plot if benchmark.draw else None
+    if plot:
+        # What would fail at the end is an error before the measurement.
+        importlib.import_module("matplotlib")
+        terminal.try_to_write("plot", plot)
     if args.show:
         figures = read_json(args.show)
         parts = shown_paragraphs(figures, args, benchmark.paragraphs)
@@ -79,6 +86,8 @@ def print_tables(args, benchmark):
         figures = measured_figures(args, benchmark.all_figures)
         parts = benchmark.paragraphs(figures, args)
     terminal.print_safely("\n\n".join(parts), sys.stdout)
+    if plot:
+        benchmark.draw(figures, plot)
 
 
 def measured_figures(args, all_figures):

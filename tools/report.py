@@ -1,7 +1,8 @@
-"""Show what tools/will_it_pay.py measured, in sentences and tables."""
+"""Show what tools/will_it_pay.py measured: in sentences, tables and a picture."""
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from lib.markdown import markdown_table, shown
 from measure.answer import FEWEST_TOKENS, conditions
@@ -9,7 +10,11 @@ from measure.command import ranged
 from variants.registry import Costs
 
 PAGE = "docs/low_acceptance.md"
+INCHES = 3.58  # width of the picture: 358 pixels at 100 per inch, as wide as a telephone
+SUFFIXES = (".png", ".svg")
 
+
+# ---- sentences and tables
 
 def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
     """Yield the paragraphs and tables of the report."""
@@ -96,3 +101,48 @@ def shares_of_time(seconds: Mapping[str, float | None]) -> list[str]:
     if len(parts) < len(seconds):  # no text was longer than one round
         return ["-"] * len(seconds)
     return [f"{100 * part / sum(parts):.0f} %" for part in parts]
+
+
+# ---- the picture
+
+def picture_path(text: str) -> Path:
+    """Return the path of --plot; ValueError unless matplotlib writes such a file here."""
+    path = Path(text)
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"need a name that ends in {' or '.join(SUFFIXES)}, got {text}")
+    return path
+
+
+def draw_answer(figures: Mapping, path: Path) -> None:
+    """Draw a point and its interval for each decoder, in a plot for each temperature."""
+    import matplotlib  # optional: requirements/plots.txt
+    from matplotlib.figure import Figure
+
+    cases = [case for case in figures["cases"] if "rows" in case]
+    if not cases:
+        raise ValueError("--plot needs figures of a race")
+    n_rows = [len(case["rows"]) for case in cases]
+    # Names of models may have dollar signs, which are not formulas here.
+    with matplotlib.rc_context({"font.size": 8, "text.parse_math": False}):
+        figure = Figure(figsize=(INCHES, 0.9 * len(cases) + 0.24 * sum(n_rows)),
+                        layout="constrained")
+        plots = figure.subplots(len(cases), squeeze=False, sharex=True,
+                                gridspec_kw={"height_ratios": n_rows})
+        for axes, case in zip(plots[:, 0], cases):
+            draw_case(axes, case)
+        plots[-1, 0].set_xlabel("speed-up over plain decoding, with interval")
+        figure.savefig(path, dpi=200, facecolor="white")
+
+
+def draw_case(axes, case: Mapping) -> None:
+    """Draw the decoders of one temperature, the first one at the top."""
+    for y, row in enumerate(case["rows"].values()):
+        # One prompt has no interval.
+        ends = [row["speedup"] if row[end] is None else row[end] for end in ("low", "high")]
+        axes.plot(ends, [y, y], color="C0", linewidth=1.5)
+        axes.plot(row["speedup"], y, color="C0", marker="o")
+    axes.axvline(1, color="black", linewidth=0.8)  # the speed of plain decoding
+    names = [name.removeprefix("--decoder ") for name in case["rows"]]
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_title(f"{case['name']}: {case['answer']['answer']}", fontsize=8)

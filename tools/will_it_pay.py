@@ -48,7 +48,7 @@ from run.flags import LOADING, entry_of_flag
 from run.task import check_backend, nonempty, text_and_ids
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
-from tools.report import paragraphs
+from tools.report import draw_answer, paragraphs, picture_path
 from utils import find_folder, load_pair
 from variants import DECODERS, build
 from variants.registry import Costs, Decoder, Models, Target, missing
@@ -275,8 +275,13 @@ FLAGS = {
         '"prompt" or "messages" (default: six built-in prompts)'),
     "decoder": dict(
         metavar="NAME", help="also race this decoder: a name from main.py, or FILE.py with "
-        "your own rule")}
-COMMAND = command.Benchmark(__doc__, all_figures, paragraphs, repeats=3, flags=FLAGS)
+        "your own rule"),
+    "plot": dict(
+        type=picture_path, metavar="FILE", help="also draw the measured speed-ups: a name that "
+        "ends in .png or .svg")}
+COMMAND = command.Benchmark(__doc__, all_figures, paragraphs, repeats=3, flags=FLAGS,
+                            requirements="requirements.txt -r requirements/plots.txt",
+                            draw=draw_answer)
 
 
 def main(argv=None):

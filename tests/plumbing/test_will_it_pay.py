@@ -13,7 +13,9 @@ import pytest
 from measure import race
 from measure.answer import answer_of, conditions, raced_speedup
 from tests.checkpoints import HPARAMS, write_converted
+from tests.chromium import TELEPHONE
 from tests.commands import outcome, refusal
+from tests.pages import ROOT
 from tests.small import write_heads
 from theory.speedup import best_K, needed_alpha, walltime_improvement
 from tools import will_it_pay
