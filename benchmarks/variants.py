@@ -30,7 +30,7 @@ from variants.shared.tree_gpt2 import tree_model
 EXTRA = [  # decoders with different flags than their defaults
     "assisted --schedule heuristic --K 4 --confidence 0", "big_little --fallback 0.2",
     "tree --widths 1,1,1,1", "tree --widths 4,2,1,1", "tree --widths auto",
-    "tree --widths dynamic", "traversal --widths 1,1,1,1",
+    "tree --widths dynamic", "traversal --widths 1,1,1,1", "staged --width 2",
     "medusa --widths 1,1,1", "medusa --acceptance typical", "blockwise --selection 3",
     "cascade --price 0.5", "skip --exit 8", "lookahead --columns 3 --ngram 3 --pool 3",
     "suffix --sure 0", "eagle --widths 3,2,1", "eagle --widths dynamic --K 6"]
@@ -49,8 +49,17 @@ def default_rows(temperature):
     # The sort is stable, so the rows of one decoder keep their order.
     texts = sorted([*names, *EXTRA], key=lambda text: names.index(text.split()[0]))
     rows = [read_row(text) for text in texts]
-    # A greedy decoder has no other temperature than 0.
-    return [row for row in rows if temperature == 0 or not DECODERS[row[1]].greedy]
+    chosen = []
+    for text, name, flags in rows:
+        if temperature == 0:
+            # A width above 1 needs several guesses for a position, which are drawn.
+            is_run = flags.get("width", 1) == 1
+        else:
+            # A greedy decoder has no other temperature than 0.
+            is_run = not DECODERS[name].greedy
+        if is_run:
+            chosen.append((text, name, flags))
+    return chosen
 
 
 def rows_at(temperature, rows, args):
