@@ -8,6 +8,7 @@ decoders take turns on each prompt. The draft, if a decoder takes one, is the in
 
     speed-up      of the writing after the prompt, over plain decoding: the median of the
                   prompts, the least and the largest; then the median of each kind
+    draft, target shares of the time that their passes take
     same          at temperature 0: prompts whose text is the text of plain decoding
 
 Other programs write the same greedy texts, in float32 and with as many threads as our products.
@@ -37,8 +38,17 @@ from measure.clock import machine
 from measure.command import ranged
 from measure.models import named
 from measure.passes import Timed
-from measure.race import builder, costs_at, race, race_figures, ratio, write_text
+from measure.race import (
+    builder,
+    costs_at,
+    race,
+    race_figures,
+    ratio,
+    seconds_per_token,
+    write_text,
+)
 from run.task import text_and_ids
+from sampling import with_sampling
 from utils import MODELS_DIR, load_model
 from variants import DECODERS
 from variants.quantized import int8_copy
@@ -49,6 +59,7 @@ ROWS = ["quantized --K 3", "lookup", "suffix --sure 0 --cap 4", "eagle --K 2",
         "eagle --widths 2,1", "block --guesser 'eagle --K 2'",
         "suffix --otherwise 'quantized --K 3'", "suffix --otherwise 'eagle --K 1'",
         "lenient --K 4"]
+SHARES = ("draft", "target")  # of the time
 N_CTX = 1024  # of llama.cpp's servers
 
 
@@ -94,12 +105,15 @@ def row_figures(runs, plain, kinds, temperature):
     # The texts of one repeat of one prompt were written at about the same time.
     gains = np.median(writing_rates(runs) / writing_rates(plain), axis=0)  # [prompts]
     figures = race_figures(runs, plain)
+    seconds = seconds_per_token(runs)
+    total = sum(seconds.values())
     n_same = sum(text.ids == other.ids for text, other in zip(runs[0], plain[0]))
     return {"tokens_per_s": float(np.median(writing_rates(runs))),
             "speedup": over_prompts(gains),
             "by_kind": {kind: float(np.median(gains[np.array(kinds) == kind]))
                         for kind in dict.fromkeys(kinds)},
             "tokens_per_pass": figures["tokens_per_pass"], "acceptance": figures["acceptance"],
+            **{name: seconds[name] / total for name in SHARES},
             "same": "-" if temperature else f"{n_same} of {len(kinds)}"}
 
 
@@ -136,7 +150,7 @@ def peer_model():
         path.parent, gguf_file=path.name, dtype=torch.float32)
 
 
-def transformers_engine(target, stop):
+def transformers_engine(target, stop, **settings):
     """Return transformers' generate."""
     generate = generate_by(peer_model())
     import torch
@@ -144,20 +158,20 @@ def transformers_engine(target, stop):
     torch.set_num_threads(n_threads(target))
 
     def write(x, N):
-        ids, ends = generate(x, N, do_sample=False, eos_token_id=sorted(stop))
+        ids, ends = generate(x, N, do_sample=False, eos_token_id=sorted(stop), **settings)
         return ids, time.perf_counter() - ends[0]
 
     return write
 
 
-def llama_engine(target, stop, is_float=True):
+def llama_engine(target, stop, is_float=True, copies=False):
     """Return llama.cpp's server on the package's file, or on the same weights as floats."""
     package("xllamacpp", "llama.cpp needs", "engines.txt")
     path = gguf_path(SMOLLM2)
     with tempfile.TemporaryDirectory() as folder:
         if is_float:
             path = as_floats(path, Path(folder, "float32.gguf"))
-        server = llama_server(path, None, N_CTX, 0, n_threads(target))
+        server = llama_server(path, None, N_CTX, 0, n_threads(target), copies=copies)
 
     def write(x, N):
         answer = complete_by(server, x, N, temperature=0.0)
@@ -186,8 +200,12 @@ def as_floats(path, new_path):
 
 
 ENGINES = {  # {row: (target, stop) -> write}
-    "transformers": transformers_engine, "llama.cpp": llama_engine,
-    "llama.cpp, 4 bits": partial(llama_engine, is_float=False)}
+    "transformers": transformers_engine,
+    "transformers, prompt lookup": partial(transformers_engine, prompt_lookup_num_tokens=10),
+    "llama.cpp": llama_engine,
+    "llama.cpp, n-grams": partial(llama_engine, copies=True),
+    "llama.cpp, 4 bits": partial(llama_engine, is_float=False),
+    "llama.cpp, 4 bits, n-grams": partial(llama_engine, is_float=False, copies=True)}
 
 
 def engine_figures(models, prompts, stop, args):
@@ -214,7 +232,24 @@ def engine_figures(models, prompts, stop, args):
         rows[name] = {"tokens_per_s": over_prompts(of_prompts),
                       "speedup": over_prompts(np.array(of_prompts) / plain),
                       "same": f"{n_same} of {len(prompts)}"}
-    return {"rows": rows, "skipped": skipped}
+    xs = [x for _, x in prompts]
+    return {"rows": rows, "skipped": skipped,
+            "rounding": rounding(models, [x + ids for x, ids in zip(xs, texts["plain"])], xs)}
+
+
+def rounding(models, texts, xs):
+    """Return how far the copy's distributions are from the target's, at temperature 1.
+
+    "divergence" is the mean KL divergence of a position after the prompts `xs`, "best" the
+    share of positions with the same most probable token.
+    """
+    divergences, same = [], []
+    for text, x in zip(texts, xs):
+        q, p = (with_sampling(model, temperature=1)(text, len(text) - len(x) + 1)
+                for model in models)
+        divergences += (p * np.log(p / q)).sum(axis=-1).tolist()
+        same += (p.argmax(axis=-1) == q.argmax(axis=-1)).tolist()
+    return {"divergence": float(np.mean(divergences)), "best": float(np.mean(same))}
 
 
 # ---- the table
@@ -235,10 +270,10 @@ def decoder_tables(part):
         for name, row in figures["rows"].items():
             lines.append([
                 name if row["exact"] else f"{name} (lossy)", ranged(row["speedup"]),
-                *(shown(row[key]) for key in ("tokens_per_pass", "acceptance")),
+                *(shown(row[key]) for key in ("tokens_per_pass", "acceptance", *SHARES)),
                 row["same"], *(shown(row["by_kind"][kind]) for kind in kinds)])
         yield markdown_table(["decoder", "speed-up (range)", "tokens/pass", "acceptance",
-                              "same", *kinds], lines)
+                              *SHARES, "same", *kinds], lines)
         yield from not_measured(figures)
 
 
@@ -248,6 +283,9 @@ def engine_table(part):
     yield markdown_table(["program", "tokens/s (range)", "speed-up (range)", "same"],
                          [[name, ranged(row["tokens_per_s"], "{:.0f}"), ranged(row["speedup"]),
                            row["same"]] for name, row in part["rows"].items()])
+    yield (f"The int8 copy's distribution: mean KL divergence "
+           f"{part['rounding']['divergence']:.4f}, the same most probable token at "
+           f"{part['rounding']['best']:.1%} of the positions.")
     yield from not_measured(part)
 
 

@@ -53,7 +53,7 @@ def test_a_speed_up_is_the_median_of_the_prompts_and_of_each_prompts_repeats():
     row = real.row_figures(ours, plain, ("list", "code", "code"), temperature=0)
     assert row["speedup"] == {"median": 4, "low": 2, "high": 8}
     assert row["by_kind"] == {"list": 2, "code": 6} and row["tokens_per_s"] == 4
-    assert row["same"] == "3 of 3"
+    assert (row["draft"], row["target"], row["same"]) == (0.25, 0.5, "3 of 3")
 
 
 def test_a_program_is_compared_on_each_prompt_after_its_first_token(monkeypatch):
@@ -64,11 +64,20 @@ def test_a_program_is_compared_on_each_prompt_after_its_first_token(monkeypatch)
                for name in ("same", "other")}
     engines["absent"] = mock.Mock(side_effect=ValueError("no such package"))
     monkeypatch.setattr(real, "ENGINES", engines)
+    monkeypatch.setattr(real, "rounding", lambda *args: None)
     part = real.engine_figures((None, None), toy()[2], {STOP}, SimpleNamespace(N=2))
     rows = part["rows"]
     assert part["skipped"] == {"absent": "no such package"}
     assert rows["same"]["speedup"]["median"] == 2 and rows["other"]["speedup"]["median"] == 4
     assert [rows[name]["same"] for name in ("same", "other")] == ["2 of 2", "0 of 2"]
+
+
+def test_a_copys_distance_is_the_mean_divergence_of_the_rows_after_the_prompts():
+    """Rows p = (1/2, 1/4, 1/4) and q = (1/4, 1/2, 1/4) at two of three positions, else equal."""
+    p, q = np.log([[2, 1, 1]] * 3), np.log([[1, 2, 1], [2, 1, 1], [1, 2, 1]])
+    models = [lambda text, n_last, rows=rows: rows[-n_last:] for rows in (q, p)]
+    got = real.rounding(models, [[0, 1, 0, 1]], [[0, 1]])
+    assert got == pytest.approx({"divergence": np.log(2) / 4 * 2 / 3, "best": 1 / 3})
 
 
 def test_what_the_command_measures_it_shows_again(tmp_path, monkeypatch):

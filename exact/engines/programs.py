@@ -87,7 +87,8 @@ def sampled_distance(write_text, n_texts=N_TEXTS):
 
 # ---- llama.cpp
 
-def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabilistic=False):
+def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabilistic=False,
+                 copies=False):
     """Return llama.cpp's server in float32; it has no draft if draft_path is None."""
     import xllamacpp
 
@@ -107,6 +108,9 @@ def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabi
         draft.p_min = 0.0
         kinds = xllamacpp.common_speculative_type
         params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+    if copies:  # what followed the last tokens earlier in the text
+        kinds = xllamacpp.common_speculative_type
+        params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
     # float32 only: a lower precision would change the rows
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     float32 = xllamacpp.ggml_type.GGML_TYPE_F32
