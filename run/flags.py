@@ -152,10 +152,6 @@ REFUSED: list[tuple[Callable, str]] = [
     (lambda args: args.logprobs and args.entry.exact(args.settings) is False,
      "--logprobs does not apply to --decoder {entry.name} with these flags, which are not "
      "exact: its distributions are not the target's"),
-    (lambda args: args.dtype == "int8" and ("heads" in args.needs
-                                            or args.entry.draft_maker(args.settings)),
-     "--dtype int8 does not apply to --decoder {entry.name} with these flags, which needs the "
-     "target's weights as floats"),
     (lambda args: args.costs and "costs" not in args.needs,
      "--costs does not apply to --decoder {entry.name} with these flags (only to stopping, "
      "--K auto and --widths auto)"),

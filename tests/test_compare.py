@@ -235,8 +235,8 @@ def test_a_speedup_that_one_round_leaves_unknown_has_its_reason(clock):
 @pytest.mark.parametrize("flags, speedup, tip", [
     ("", 2.0, "--trace run.html, and open run.html"), ("--trace run.html", 2.0, None),
     ("--target ./m --draft 'a b' --models_dir d --decoder block", 0.5,
-     "python -m tools.will_it_pay --target ./m --draft 'a b' --models_dir d --decoder block, "
-     "because this was slower than plain decoding")])
+     "python -m tools.will_it_pay --target ./m --draft 'a b' --models_dir d --decoder block "
+     "(other flags do not apply to it), because this was slower than plain decoding")])
 def test_the_tip_for_a_slow_run_measures_its_models(flags, speedup, tip, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     args = parse_args(shlex.split(flags))

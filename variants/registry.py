@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import numpy as np
 
 import speculative
+from lib.backend.int8 import Int8
 from sampling import with_sampling
 from speculative import Model, Step, Test, autoregressive_step, verify
 
@@ -124,6 +125,8 @@ def missing(needs, models):
     """Return in words what the models lack of the needs, or None if they lack nothing."""
     if needs & {"params", "heads"} and not hasattr(models.target, "params"):
         return "a GPT-2 whose weights can be read"
+    if needs & {"params", "heads"} and isinstance(models.target.params["wte"], Int8):
+        return "a target with weights in floats, without --dtype int8"
     if "heads" in needs and not hasattr(models.target, "hidden"):
         return "a target with hidden states"
     if "draft" in needs and models.draft is None:
