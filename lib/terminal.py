@@ -112,12 +112,13 @@ def flags_given(words: Iterable[str]) -> set[str]:
     """Return the names of the flags in a command line, even if their value is the default.
 
     Each word that starts with -- is the full name of a flag: a Parser has no abbreviations,
-    and argparse refuses such a word as a value.
+    and argparse reads such a word as a value only if it has a space.
 
-    >>> sorted(flags_given(["--K", "4", "--seed=3", "prompts"]))
-    ['K', 'seed']
+    >>> sorted(flags_given(["--K", "4", "--seed=3", "prompts", "--stop", "-- The End"]))
+    ['K', 'seed', 'stop']
     """
-    return {word[2:].partition("=")[0] for word in words if word.startswith("--")}
+    names = {word[2:].partition("=")[0] for word in words if word.startswith("--")}
+    return {name for name in names if " " not in name}
 
 
 def open_flag(name: str, path: str, binary_mode: str) -> IO[bytes]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from lib.backend.arrays import in_one_line
 from lib.checkpoints.files import json_value
-from lib.terminal import Parser, command
+from lib.terminal import Parser, command, flags_given
 from measure.passes import Run
 from page.page import page_text, run_as_data
 from run.entries import ENTRIES, check_entries, task_of_entries
@@ -161,11 +161,9 @@ def main(argv=None):
                         help="port of the page; 0 chooses a free port (default: 8000)")
     own, others = parser.parse_known_args(argv)
     others = [*map(full_name, others)]
-    for flag in others:
-        name = flag.removeprefix("--").partition("=")[0]  # "top_k" of "--top_k=5"
-        if flag.startswith("--") and name not in FLAGS:
-            raise ValueError(f"{flag} is not a flag of page.live: choose it on the page, or "
-                             "see --help")
+    if unknown := flags_given(others) - {*FLAGS}:
+        raise ValueError(f"--{min(unknown)} is not a flag of page.live: choose it on the page, "
+                         "or see --help")
     args = parse_args(others, "page.live")
     # A port that is used is an error before the models are loaded.
     try:

@@ -186,8 +186,8 @@ def next_step(numbers: dict, args: Namespace) -> str | None:
         words |= {name: getattr(args, name) for name in ("models_dir", "decoder", "backend")
                   if name in args.given}
         flags = " ".join(f"--{name} {shlex.quote(word)}" for name, word in words.items())
-        return (f"python -m tools.will_it_pay {flags} (other flags do not apply to it), because "
-                "this was slower than plain decoding")
+        return (f"python -m tools.will_it_pay {flags} (other flags do not apply to it), "
+                "because this was slower than plain decoding")
     return None if args.trace else "--trace run.html, and open run.html"
 
 
