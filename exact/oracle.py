@@ -17,8 +17,8 @@ A call has B rounds, one per row of its arrays, with K guesses each. Tokens are 
 
 The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
 With `padding=True` some rounds have fewer guesses. The missing guesses are then -1. The rows of
-p_draft and p_target that belong to them are other distributions, because an engine that reuses
-its buffers leaves old rows there.
+p_draft that belong to them, and all but the first of p_target, are other distributions, because
+an engine that reuses its buffers leaves old rows there.
 
 If your verifier has different arguments, write a lambda. In these lambdas g is guesses, q is
 p_draft, p is p_target and u is uniforms:
