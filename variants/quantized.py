@@ -12,7 +12,7 @@ Subtle: the copy has its own key/value cache. Its keys and values are not the ta
 target that read them would be a different model.
 """
 
-from lib.backend.int8 import int8
+from lib.backend.int8 import Int8, int8
 from lib.backend.products import warm_up
 from lib.checkpoints.weights import flatten
 from speculative import Step, draft_and_verify, guess, verify
@@ -46,6 +46,9 @@ def int8_copy(model, notify=None):
 
     `notify` is called with a sentence if products have to be compiled.
     """
+    if isinstance(model.params["wte"], Int8):
+        raise ValueError("need a target with weights in floats, without --dtype int8, to copy "
+                         "it in int8")
     warm_up(model.dtype, notify, is_int8=True)  # so that the first round does not wait for it
     return model.with_params(with_int8(model.params))
 

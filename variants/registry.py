@@ -125,7 +125,7 @@ def missing(needs, models):
     """Return in words what the models lack of the needs, or None if they lack nothing."""
     if needs & {"params", "heads"} and not hasattr(models.target, "params"):
         return "a GPT-2 whose weights can be read"
-    if needs & {"params", "heads"} and isinstance(models.target.params["wte"], Int8):
+    if "heads" in needs and isinstance(models.target.params["wte"], Int8):
         return "a target with weights in floats, without --dtype int8"
     if "heads" in needs and not hasattr(models.target, "hidden"):
         return "a target with hidden states"
