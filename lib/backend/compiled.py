@@ -75,9 +75,10 @@ def compile_rounding(dtype):
     """Compile the rounding of rows to int16 (int8.py), for which NumPy needs seven calls."""
     def round_rows(x, largest, smallest, numbers, scale):
         for row in range(len(x)):
-            scale[row, 0] = max(np.abs(x[row]).max() / largest, smallest)
+            # In a variable, because scale[row, 0] would be read again for every number.
+            step = scale[row, 0] = max(np.abs(x[row]).max() / largest, smallest)
             for i in range(x.shape[1]):
-                numbers[row, i] = np.rint(x[row, i] / scale[row, 0])
+                numbers[row, i] = np.rint(x[row, i] / step)
 
     number = from_dtype(np.dtype(dtype))
     return compiled(round_rows, read_only(number, 2), number, number,
