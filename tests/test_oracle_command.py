@@ -79,7 +79,7 @@ COMMAND = re.escape("$ python -m exact.oracle --command ./verifier")
 @pytest.mark.parametrize("rule, report", [
     (EXACT[RIGHT], re.search(rf"{COMMAND}\n((?:[^$`].*\n)+)", PAGE)[1]),
     (WRONG[RULE], code(PAGE, "text", "NOT exact"))])  # --wrong is the fault in PyTorch
-def test_the_page_quotes_the_reports_and_counts_the_lines(rule, report):
+def test_the_page_quotes_the_reports_and_bounds_the_lines(rule, report):
     """Of the rules over arrays, which the examples and their twins are."""
     n_rows = []
 
@@ -88,7 +88,7 @@ def test_the_page_quotes_the_reports_and_counts_the_lines(rule, report):
         return rule(guesses, *arrays)
 
     assert f"{check(counted)}\n" == report
-    assert f" {sum(n_rows):,}" in PAGE
+    assert sum(n_rows) < 250_000 and "fewer than 250,000\nlines" in PAGE
 
 
 # ---- Python programs
