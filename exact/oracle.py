@@ -738,7 +738,7 @@ def likeliest_round(cases, written, toy, start):
 
 
 def first_fault(cases, came, is_wrong, excess, toy, written):
-    """Return (position, tokens before, token) of a token that comes too often, and lines on it.
+    """Return (position, tokens before, token) of a token that occurs too often, and lines on it.
 
     A start is the first tokens of a text. The token is the last token of the wrong start whose
     probability exceeds the target's by the most, if one exceeds it.
@@ -749,12 +749,12 @@ def first_fault(cases, came, is_wrong, excess, toy, written):
     *before, token = start
     position = len(before)
     often = "often" if excess[index] > 0 else "rarely"
-    lines = [f"position {position}, after {before}: token {token} comes too {often}"]
+    lines = [f"position {position}, after {before}: token {token} occurs too {often}"]
 
     # came[before] has an entry for each next token: the probability of `before` and this token.
     # row 1 + i of a target follows token i
-    rows = {"came": came[tuple(before)],
-            "should": cases.target[toy, 1 + before[-1] if before else 0]}
+    rows = {"returned": came[tuple(before)],
+            "p_target": cases.target[toy, 1 + before[-1] if before else 0]}
     i = likeliest_round(cases, written, toy, start)
     if i is not None:
         case = written.case[i]
@@ -834,7 +834,7 @@ def report_on(cases, differ, method, written, seen=None):
         for name, figures in KNOWN.items():
             if np.allclose(figures, ours, rtol=0, atol=TOLERANCE):
                 rule = name
-                lines.append(f"the same figures as: {rule} (as far as the toys show)")
+                lines.append(f"likely fault: {rule}")
     is_rounding = distance < rounding_of("float32", cases.V)
     if is_enumerated and cases.dtype == "float64" and is_rounding:
         lines.append('within float32 rounding: for a verifier in float32 say dtype="float32", '

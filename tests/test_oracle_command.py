@@ -64,7 +64,7 @@ def compiled(request, tmp_path_factory):
 
 @pytest.mark.parametrize("flags, twin, status, begin", [
     ("", "", 0, r"exact: .* 2\.33 tokens per round"),
-    ("", "--wrong", 1, rf"NOT exact: (.*\n)+the same figures as: {RULE}: .*\n"),
+    ("", "--wrong", 1, rf"NOT exact: (.*\n)+likely fault: {RULE}: .*\n"),
     ("--K 1 --V 4 --dtype float32 --seconds 60", "", 0, r"exact: .*\(K = 1, V = 4, no padding"),
     ("--K 2 --padding", "", 0, r"exact: .*\(K = 2, V = 3, \d+ boxes")])
 def test_an_example_is_exact_and_its_twin_is_named(compiled, flags, twin, status, begin, quick):
