@@ -145,7 +145,7 @@ def test_a_large_product_wakes_each_thread_once_a_small_one_none_and_neither_wai
         backend):
     """A busy process slows down the parts that a pass hands over: counted, not timed."""
     for n_rows in (1, 5, 16, 40):
-        for shape, n_woken in ((192, 96), 0), ((768, 3072), products.N_THREADS - 1):
+        for shape, n_woken in ((192, 96), 0), ((1536, 3072), products.N_THREADS - 1):
             x, w = arrays(n_rows, *shape, np.float64)
             with mock.patch.object(products, "job_queue") as queue:  # no thread reads it
                 np.testing.assert_allclose(products.matmul(x, w), x @ w, atol=1e-9)

@@ -26,7 +26,7 @@ import numpy as np
 BACKENDS = ("numba", "numpy", "cupy")
 MAX_ROWS = 32  # with more rows, BLAS's packing pays off
 GROUP = 8  # rows multiplied at a time, at most: more rows have more sums than registers
-SHARED = 2**20  # number of multiplications from which on a second thread pays off
+SHARED = 2**22  # number of multiplications from which on it pays to wake a second thread
 PART_WEIGHTS = 2**18  # weights in a part, which takes a thread some 40 microseconds
 
 
