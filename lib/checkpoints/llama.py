@@ -70,10 +70,7 @@ class Sizes(NamedTuple):
 
 
 def checked(config, name, where, kind=int, default=None):
-    """Return a setting; ValueError unless it is a number of this kind, above 0.
-
-    An int is a size, at most the one in LARGEST_SIZES; a float must be finite.
-    """
+    """Return a setting; ValueError unless it is a number of this kind in its range, above 0."""
     value = config.get(name) or default
     largest_size = LARGEST_SIZES["n_layer" if name == "num_hidden_layers" else "n_vocab"]
     largest = largest_size if kind is int else sys.float_info.max
@@ -202,20 +199,15 @@ def one_map(weights, n_in, widths):  # widths: {name: n_out}
 # ---- files
 
 def read_folder(folder, config, convert):
-    """Return the weights and n_head of a Hugging Face folder; `convert` as in Weights."""
+    """Return the weights and n_head of a Hugging Face folder; `convert` changes an array."""
     arrays = {name: array for name, array in stored_arrays(folder).items()
               if not name.endswith("rotary_emb.inv_freq")}  # older files store the frequencies
     config = with_rope(config)
-    sizes = read_sizes(config, folder)
-
-    def change(name, array):
-        return convert(with_neighbours(array, sizes.d_head) if ROTATED.search(name) else array)
-
-    return read(config, sizes, Weights(arrays, folder, change))
+    return read(config, read_sizes(config, folder), arrays, folder, convert)
 
 
 def read_gguf(file, convert):
-    """Return the weights and n_head of a gguf.GGUFFile; `convert` as in Weights."""
+    """Return the weights and n_head of a gguf.GGUFFile; `convert` changes an array."""
     config = {ours: file.field(theirs) for ours, theirs in FIELDS.items()}
     config |= {"model_type": file.architecture, "vocab_size": file.n_vocab}
     config["use_sliding_window"] = config["sliding_window"] is not None
@@ -223,16 +215,18 @@ def read_gguf(file, convert):
     n_turned = checked(config, "rope.dimension_count", file.path, default=sizes.d_head)
     if why := why_unknown(config | {"partial_rotary_factor": n_turned / sizes.d_head}):
         raise ValueError(f"{why} in {file.path}: {FOLDER_INSTEAD}")
-
-    def change(name, array):
-        are_halves = file.architecture != "llama" and ROTATED.search(name)
-        return convert(with_neighbours(array, sizes.d_head) if are_halves else array)
-
-    return read(config, sizes, Weights(file, file.path, change, file.own_name))
+    return read(config, sizes, file, file.path, convert, file.own_name,
+                are_halves=file.architecture != "llama")
 
 
-def read(config, sizes, weights):
+def read(config, sizes, arrays, where, convert, own_name=str, are_halves=True):
     """Return the tree of weights and n_head; ValueError if a weight of the file is left."""
+    def change(name, array):
+        if are_halves and ROTATED.search(name):
+            array = with_neighbours(array, sizes.d_head)
+        return convert(array)
+
+    weights = Weights(arrays, where, change, own_name)
     params = tree_of_weights(config, sizes, weights)
     weights.refuse_unread()
     return params, sizes.n_head

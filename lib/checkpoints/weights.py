@@ -68,10 +68,7 @@ def linear_weights(weight_of: WeightOf, name: str, n_in: int, n_out: int) -> dic
 
 
 def cut_params(flat: Any, hparams: dict[str, int]) -> dict:
-    """Return the tree of weights as views of one flat array.
-
-    A projection [n_in, n_out] is transposed in memory, as lib/backend/products.py needs it.
-    """
+    """Return the tree of weights as views of one flat array."""
     end = 0  # the end of the numbers that are cut so far
 
     def next_weight(name, *shape):
@@ -79,7 +76,8 @@ def cut_params(flat: Any, hparams: dict[str, int]) -> dict:
         start = end
         end += math.prod(shape)
         numbers = flat[start:end]
-        # shape is [n_in, n_out]. In memory it is reversed: each output's weights side by side.
+        # shape is [n_in, n_out]. In memory it is reversed: each output's weights side by side,
+        # as lib/backend/products.py needs them.
         if name.endswith("/w"):
             return numbers.reshape(shape[::-1]).T
         return numbers.reshape(shape)
@@ -113,15 +111,14 @@ def flatten(params: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def random_params(hparams, rng, dtype=np.float32, backend="numpy"):
     """Return random weights, for tests and timing: standard deviation 0.02, gains near 1."""
-    flat = np.empty(n_params(hparams), dtype)
-    # The weights are views: filling them fills `flat`.
-    for name, weight in flatten(cut_params(flat, hparams)):
+    def weight_of(name, *shape):
         # Every matrix is drawn in the reversed shape, and then transposed. For projections,
         # which are transposed in memory, this is the order of memory.
-        noise = rng.standard_normal(weight.shape[::-1], dtype=np.float32).T
-        is_gain = name.endswith("/g")
-        mean = 1 if is_gain else 0
-        weight[...] = 0.02 * noise + mean
+        noise = rng.standard_normal(shape[::-1], dtype=np.float32).T
+        mean = 1 if name.endswith("/g") else 0  # a gain is near 1
+        return 0.02 * noise + mean
+
+    flat = read_all_weights(hparams, weight_of, "random weights", dtype)
     return cut_params(get_backend(backend).asarray(flat), hparams)
 
 
