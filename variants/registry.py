@@ -271,12 +271,12 @@ def costs(value):
     try:
         draft, *passes = map(float, str(value).split(","))
         check_costs(Costs(draft, passes))
+        if len(passes) > 1:
+            return Costs(draft, passes)
     except ValueError:
-        passes = []  # too few, so the next lines raise the error
-    if len(passes) < 2:
-        raise ValueError("need a time >= 0, then two or more times > 0, such as 0.1,1,1.1,1.2, "
-                         f"got {value!r}")
-    return Costs(draft, passes)
+        pass
+    raise ValueError("need a time >= 0, then two or more times > 0, such as 0.1,1,1.1,1.2, "
+                     f"got {value!r}")
 
 
 def either(read, *words):
@@ -342,10 +342,7 @@ def inner_decoder(text, K=None):
 
 
 def of_inner(inner):
-    """Return the fields `needs` and `draft_maker` of an entry that runs a decoder inside it.
-
-    inner(settings) returns the entry and the settings of this decoder.
-    """
+    """Return the fields `needs` and `draft_maker` of an entry that runs a decoder inside it."""
     def needs(settings):
         entry, settings_of_inner = inner(settings)
         return entry.needs(settings_of_inner)

@@ -113,10 +113,7 @@ def reached_nodes(tree, ids):
 
 
 def auto_tree(step_of, costs):
-    """Return the step of one text, which chooses a tree for every round, as --K auto chooses K.
-
-    `step_of(shape)` is the step with one shape.
-    """
+    """Return the step of one text, which chooses a tree per round, as --K auto chooses K."""
     n_ranks = len(START_ACCEPTANCES)
     counts = Acceptance(accepted=np.zeros(n_ranks), tested=np.zeros(n_ranks))
     counts.accepted[0], counts.tested[0] = START_COUNTS
