@@ -62,10 +62,7 @@ class BatchReader(CachedModel):
         self.texts = WeakKeyDictionary()
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
-        """Return the logits of every call, each of a different text.
-
-        ValueError if a text comes twice, or as in CachedModel.
-        """
+        """Return the logits of every call, each of a different text."""
         if len({text for text, *_ in calls}) < len(calls):
             raise ValueError("need calls of different texts, got one text twice")
         logits = {}  # {text: its rows}, because `groups` sorts the parts by size

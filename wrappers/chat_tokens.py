@@ -122,11 +122,7 @@ class ChatTokens:
         return self.template is not None
 
     def chat_text(self, messages):
-        """Return a chat as one text up to the model's answer, by the tokenizer's chat template.
-
-        The text contains the names of special tokens. The tokenizer must have a template
-        (`has_chats`). ValueError if the template does not take these messages.
-        """
+        """Return a chat as one text up to the model's answer, with names of special tokens."""
         is_chat = isinstance(messages, list) and messages and all(
             isinstance(message, dict) and {"role", "content"} <= message.keys()
             for message in messages)

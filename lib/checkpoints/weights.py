@@ -141,10 +141,7 @@ class Weights:
         return self.own_name(name) in self.arrays
 
     def __call__(self, name, *shape):
-        """Return a weight, bfloat16 as float32; without `shape` it may have any shape.
-
-        ValueError if it is missing, misshapen or not finite.
-        """
+        """Return a weight, bfloat16 as float32; without `shape` it may have any shape."""
         own_name = self.own_name(name)
         array = self.arrays.get(own_name)
         if array is None or shape not in ((), array.shape):

@@ -150,10 +150,7 @@ class Head(nn.Module):
         return states @ self.unembed.T
 
     def loss(self, batch, n_steps, weights):
-        """Return the mean loss of the steps over the answers.
-
-        The distances are those of the distributions among the kept tokens.
-        """
+        """Return the mean loss of the steps over the answers, among the kept tokens."""
         ids, h, is_scored = batch
         aims = h[:, 1:][is_scored]  # [n, n_embd]
         p_target = F.softmax(self.logits(aims), dim=-1)
@@ -244,10 +241,7 @@ def new_head(model, texts, seed=1):
 
 
 def train_head(head, texts, held_out, path, n_read, seed=1):
-    """Train on about n_read tokens, in as many epochs as that takes; resume from `path`.
-
-    The log has the figures of `measure` too.
-    """
+    """Train on about n_read tokens, in as many epochs as that takes; resume from `path`."""
     n_tokens = sum(len(text["ids"]) for text in texts)
     epochs = range(-(-int(n_read) // n_tokens))  # rounded up
     groups = [group for epoch in epochs
