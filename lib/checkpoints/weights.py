@@ -87,14 +87,8 @@ def cut_params(flat: Any, hparams: dict[str, int]) -> dict:
 
 def n_params(hparams: dict[str, int]) -> int:
     """Return the number of weights of a model of these sizes."""
-    sizes: list[int] = []
-
-    # This `weight_of` returns no weight: the tree is built only to learn all sizes.
-    def count(name, *shape):
-        sizes.append(math.prod(shape))
-
-    build_params(hparams, count)
-    return sum(sizes)
+    tree_of_sizes = build_params(hparams, lambda name, *shape: math.prod(shape))
+    return sum(size for _, size in flatten(tree_of_sizes))
 
 
 def flatten(params: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -212,15 +212,9 @@ def measure(head, texts, n_steps=5, K=3):
 
 
 def walked(hits, K):
-    """Return tokens and passes of a greedy text; hits[s, i] is whether guess s is token i.
-
-    Token 0 comes from the prompt's pass. Pass 1 writes 1 2 (guesses) and 3, pass 2 writes 4.
-
-    >>> walked(np.array([[1, 1, 1, 0, 1], [1, 1, 1, 0, 0]], bool), K=2)
-    (4, 2)
-    """
+    """Return tokens and passes of a greedy text; hits[s, i] is whether guess s is token i."""
     n = hits.shape[1]
-    i, n_passes = 1, 0
+    i, n_passes = 1, 0  # token 0 comes from the prompt's pass
     while i < n:
         n_accepted = 0
         while n_accepted < K and i + n_accepted < n and hits[n_accepted, i + n_accepted]:
