@@ -67,9 +67,7 @@ class CommonTokens:
         # (transformers), which the draft does not see.
         self.pieces = {}
         for token, meaning in ours.items():
-            if isinstance(meaning, bytes):
-                self.pieces[token] = meaning
-            elif meaning in draft_token:
+            if meaning in draft_token and not isinstance(meaning, bytes):
                 self.pieces[token] = draft_token[meaning]
             else:
                 self.pieces[token] = encoder.decode_bytes([token])

@@ -125,7 +125,7 @@ def tree_of_weights(config, sizes, weights):
     # SmolLM3 has a flag for each block: if it is 0, positions turn nothing there. Without the
     # flags every fourth is 0, or every n-th.
     every = (checked(config, "no_rope_layer_interval", weights.where, default=4)
-             if is_smollm3(config) else math.inf)
+             if config["model_type"] == "smollm3" else math.inf)
     flags = config.get("no_rope_layers") or [
         int(i % every > 0) for i in range(1, 1 + sizes.n_layer)]
     if not isinstance(flags, list) or len(flags) != sizes.n_layer:
@@ -140,17 +140,12 @@ def tree_of_weights(config, sizes, weights):
     return params
 
 
-def is_smollm3(config):
-    """Return whether the model is a SmolLM3, whose settings have other defaults."""
-    return config["model_type"] == "smollm3"
-
-
 def rope(config, d_head, weights):
     """Return the arguments of llama.frequencies."""
     def number(name, default=None):
         return checked(config, name, weights.where, float, default)
 
-    theta = 2e6 if is_smollm3(config) else 1e4  # transformers' defaults
+    theta = 2e6 if config["model_type"] == "smollm3" else 1e4  # transformers' defaults
     settings = {"d_head": d_head, "theta": number("rope_theta", theta)}
     if config.get("rope_type") == "llama3":
         settings["scaling"] = {name: number(name) for name in (
