@@ -128,11 +128,10 @@ class Pattern:
         self.masks: dict[int, np.ndarray] = {}  # {n: the mask after the first n of them}
 
     def __call__(self, ids: Sequence[int]) -> np.ndarray:
-        """Return `allowed` after these ids.
+        """Return `allowed` after these ids; DeadEnd if no token of the vocabulary may follow.
 
-        After an end of text, only the end of text is allowed. After tokens that do not fit the
-        pattern, all are allowed; no text of the target contains such tokens. DeadEnd if no
-        token of the vocabulary may follow, or the pattern is too complex.
+        After tokens that do not fit the pattern, all are allowed; no text of the target
+        contains such tokens.
         """
         new = list(ids[self.n_prompt :])
         # The target asks for masks that the draft has asked for before. These masks are kept.

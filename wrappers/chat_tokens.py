@@ -57,6 +57,7 @@ class ChatTokens:
         tokenizer.no_padding()
         self.names = names
         self.template = template
+        self.has_chats = template is not None
         # {token: its symbol, as files write it}
         self.symbols = {token: symbol for symbol, token in tokenizer.get_vocab().items()}
         self.n_vocab = max(self.symbols) + 1  # ids may have holes
@@ -115,11 +116,6 @@ class ChatTokens:
         # A part of a character becomes the character U+FFFD.
         text = data.decode("utf-8", "replace")
         return self.tokenizer.encode(text, add_special_tokens=False).ids
-
-    @property
-    def has_chats(self):
-        """Return whether the tokenizer has a chat template."""
-        return self.template is not None
 
     def chat_text(self, messages):
         """Return a chat as one text up to the model's answer, with names of special tokens."""

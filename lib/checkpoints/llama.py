@@ -37,10 +37,8 @@ ROTATED = re.compile(r"\.[qk]_(proj|norm)\.")  # in the names of queries' and ke
 
 
 def with_rope(config):
-    """Return a config in which the settings of the rotation are settings like all others.
-
-    The old form, rope_scaling, wins over the new one, as in transformers.
-    """
+    """Return a config in which the settings of the rotation are settings like all others."""
+    # The old form wins over the new one, as in transformers.
     forms = config.get("rope_scaling"), config.get("rope_parameters")
     rope = next((form for form in forms if form and isinstance(form, dict)), {})
     return config | rope | {"rope_type": rope.get("rope_type", rope.get("type"))}

@@ -161,10 +161,7 @@ class Head(nn.Module):
 
 @torch.no_grad()
 def start_by_ridge(head, texts):
-    """Set fc to the ridge regression of the next state; the block adds nothing yet.
-
-    The aim of the regression is the state before the gain of the target's last norm.
-    """
+    """Set fc to the ridge regression of the next state; the block adds nothing yet."""
     h = torch.from_numpy(np.concatenate([text["h"] for text in texts[:64]]).astype(np.float32))
     # With this gain norm(h) is about h / target_gain, as the aim below.
     head.w["ln_state/g"].copy_(h.square().mean(-1).sqrt().mean() / head.target_gain)
@@ -174,7 +171,7 @@ def start_by_ridge(head, texts):
         h = torch.from_numpy(text["h"][:-1].astype(np.float32))
         x = head.pairs(h[:-1], head.wte[text["ids"][1:-1]])
         xx += x.T @ x
-        xy += x.T @ (h[1:] / head.target_gain)
+        xy += x.T @ (h[1:] / head.target_gain)  # the state before the gain of the last norm
         n_rows += len(x)
     head.w["fc/w"].copy_(torch.linalg.solve(xx / n_rows + RIDGE * torch.eye(n), xy / n_rows))
     for name in ("h0/attn/c_proj/w", "h0/mlp/c_proj/w"):
