@@ -31,11 +31,7 @@ def read_memory(path, n_vocab):
 
 
 def add_to_memory(path, ids, n_vocab):
-    """Add a finished text to a file, which is never half written.
-
-    The file is replaced as a whole. Processes that finish together take turns, so each of them
-    adds its text to the texts of the others.
-    """
+    """Add a finished text to a file; processes that finish together take turns."""
     path = Path(path).resolve()
     with file_lock(f"{path}.lock"):
         texts = [*read_memory(path, n_vocab), list(ids)]

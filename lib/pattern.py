@@ -38,10 +38,7 @@ def llguidance() -> Any:
 
 
 def grammar_of(kind: str, text: str, name: str | None = None) -> str:
-    """Return the grammar of a pattern; ValueError with the library's reason if it is wrong.
-
-    `name` is what the error calls the pattern; by default the flag of this kind.
-    """
+    """Return the grammar of a pattern; ValueError with the library's reason if it is wrong."""
     matcher = llguidance().LLMatcher
     options = {}
     try:
@@ -90,10 +87,7 @@ def tokenizer_of(encoder) -> Any:
 # ---- matchers
 
 def next_bits(matcher: Any) -> bytes | None:
-    """Return a bit for each token that may follow, or None if the matcher failed for good.
-
-    A matcher fails if no token may follow, or if the grammar is too complex.
-    """
+    """Return a bit for each token that may follow, or None if the matcher failed for good."""
     bits = matcher.compute_bitmask()
     return None if matcher.is_error() else bits
 
@@ -109,10 +103,7 @@ def why_lost(matcher: Any) -> str:
 # A run makes several patterns, and reading a grammar takes a millisecond.
 @lru_cache(maxsize=8)
 def matcher_of(grammar: str, encoder) -> Any:
-    """Return a matcher that has read nothing. Callers copy it.
-
-    ValueError if the first token of a text cannot be one of the encoder's.
-    """
+    """Return a matcher that has read nothing; ValueError if no token can begin a text."""
     matcher = llguidance().LLMatcher(tokenizer_of(encoder), grammar, log_level=0)
     if matcher.is_error() or next_bits(matcher) is None:
         raise ValueError(f"this tokenizer cannot write the pattern: {why_lost(matcher)}")
@@ -137,11 +128,10 @@ class Pattern:
         self.masks: dict[int, np.ndarray] = {}  # {n: the mask after the first n of them}
 
     def __call__(self, ids: Sequence[int]) -> np.ndarray:
-        """Return `allowed` after these ids.
+        """Return `allowed` after these ids; DeadEnd if no token of the vocabulary may follow.
 
-        After an end of text, only the end of text is allowed. After tokens that do not fit the
-        pattern, all are allowed; no text of the target contains such tokens. DeadEnd if no
-        token of the vocabulary may follow, or the pattern is too complex.
+        After tokens that do not fit the pattern, all are allowed; no text of the target
+        contains such tokens.
         """
         new = list(ids[self.n_prompt :])
         # The target asks for masks that the draft has asked for before. These masks are kept.

@@ -148,10 +148,7 @@ def check_page_path(path: str | Path) -> None:
 
 
 def command(program: str, requirements: str = "requirements.txt") -> Callable:
-    """Return a decorator for a `main`, which then prints errors and returns a status.
-
-    The exit status is what `main` returned, 0 for None; 2 after an error, 130 after Ctrl-C.
-    """
+    """Return a decorator for a `main`, which then prints errors and returns a status."""
     def decorate(main):
         @functools.wraps(main)
         def wrapper(*args):

@@ -262,8 +262,3 @@ def is_lossy(name):
     """Return whether a decoder has to be in LOSSY; a greedy one has no distribution."""
     entry = DECODERS[name]
     return (entry.family == "a lossy rule" or entry.exact is never) and not entry.greedy
-
-
-def deviation(name):
-    """Return the entry of a lossy decoder in LOSSY, which has to have one."""
-    return LOSSY[name]

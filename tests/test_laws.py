@@ -22,10 +22,10 @@ from tests.distributions import assert_same_law
 from tests.llamas import llama_params
 from tests.small import (
     COSTS,
+    LOSSY,
     PARAMS,
     Logits,
     can_be_exact,
-    deviation,
     forms,
     is_lossy,
     models_of,
@@ -228,7 +228,7 @@ def test_a_decoder_that_is_not_exact_is_seen():
 
 @pytest.mark.parametrize("name", [name for name in DECODERS if is_lossy(name)])
 def test_a_lossy_decoder_deviates_as_its_formula_says(name):
-    flags, formula = deviation(name)
+    flags, formula = LOSSY[name]
     entry = DECODERS[name]
     assert not entry.exact(entry.settings(flags))
     new_step = stepper(name, flags, PAIRS["dense"], WARM)

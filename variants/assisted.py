@@ -13,27 +13,19 @@ biased.
 from functools import partial
 from typing import Annotated
 
-from sampling import one_hot_rows, sample
+from sampling import sample, warp
 from speculative import Step, speculative_step, verify
 from variants.registry import Decoder, Flag, Models, number, whole
 
 
-def greedy_row(row):  # [n_vocab] -> [n_vocab]
-    """Return a row as it is at temperature 0: all mass on its largest entry."""
-    return one_hot_rows([row.argmax()], len(row))[0]
-
-
 def guess_while_confident(x, k, rng, draft, confidence, greedy=False):
-    """Sample up to k tokens from the draft; stop after the first low-confidence token.
-
-    With `greedy` each guess is the draft's best token, but `draft` returns rows at temperature
-    1, which show its confidence: at temperature 0 every row is one-hot.
-    """
+    """Sample up to k tokens from the draft; stop after the first low-confidence token."""
     guesses, p_draft = [], []
     while len(guesses) < k:
         row = draft(x + guesses, 1)[-1]
-        # The guess is drawn from the row in p_draft; the draft's confidence is read from `row`.
-        p_draft.append(greedy_row(row) if greedy else row)
+        # A greedy draft's confidence is read from its row at temperature 1, because the row
+        # from which its guess is drawn is one-hot.
+        p_draft.append(warp(row, temperature=0) if greedy else row)
         guesses.append(sample(p_draft[-1], rng))
         if row[guesses[-1]] < confidence:
             break  # but the low-confidence guess itself is tested

@@ -23,28 +23,19 @@ from variants.registry import Decoder, Flag, Models, number, whole
 
 
 def write_while_confident(x, k, rng, small, fallback):
-    """Return up to k tokens, each the best of its row, and the small model's rows.
-
-    The first token with a probability below `fallback` is not returned: the large model writes
-    at its position.
-    """
+    """Return up to k tokens, each the best of its row, and the small model's rows."""
     guesses, rows = [], []
     while len(guesses) < k:
         row = small(x + guesses, 1)[-1]
-        # The large model is asked when the small model is not confident.
         if row.max() < fallback:
-            break
+            break  # the large model writes at this position
         rows.append(row)
         guesses.append(int(row.argmax()))
     return guesses, rows
 
 
 def big_little_verify(guesses, p_small, p_large, rng, rollback):
-    """Accept the guesses before the first distance above rollback; add the large model's best.
-
-    `p_small` and `rng` are not used. A rollback of 0 accepts only guesses with p_large = 1; an
-    infinite rollback accepts all guesses.
-    """
+    """Accept guesses up to the first distance above rollback; add the large model's best."""
     def distance(t):  # of guess t, in nats
         return -np.log(p_large[t][guesses[t]])
 

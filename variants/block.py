@@ -46,10 +46,7 @@ def shares(guesses, p_draft, p_target):
 
 
 def p_accept(t, share_t, p_draft, p_target):
-    """Return h_t, the probability of accepting t guesses if no larger number was accepted.
-
-    `share_t` is share[t]. h_t is surplus / (surplus + 1 - share[t]).
-    """
+    """Return h_t, the probability of accepting t guesses if no larger number was accepted."""
     if t == len(p_draft):  # t is the number of all guesses, so no larger number exists
         return share_t
     surplus = np.maximum(share_t * p_target[t] - p_draft[t], 0).sum()

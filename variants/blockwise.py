@@ -24,11 +24,9 @@ from variants.shared.branches import best_ids
 
 
 def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
-    """Accept guesses while they are possible and in the target's top k; add its best token.
-
-    The first minimum - 1 guesses are accepted untested. `p_draft` and `rng` are not used.
-    """
+    """Accept guesses while they are possible and in the target's top k; add its best token."""
     guesses = tree.tokens  # the tree is a chain, so node t is guess t
+    # The first guesses are accepted untested.
     n = minimum - 1
     # Row n of p_target is for the position of guess n.
     while (n < len(guesses) and p_target[n][guesses[n]] > 0

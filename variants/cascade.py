@@ -23,7 +23,7 @@ from typing import Annotated
 
 import numpy as np
 
-from sampling import one_hot_rows
+from sampling import warp
 from speculative import Step, draft_and_verify, guess, verify
 from variants.registry import GUESSES, Decoder, Flag, Models, number
 
@@ -58,7 +58,7 @@ def build(models: Models,
     def cascaded(ids, n_last):
         pi = cascade(draft(ids, n_last), target(ids, n_last), price)
         if models.is_greedy:  # the rule has compared rows at temperature 1; now the best token
-            return one_hot_rows(pi.argmax(axis=-1), pi.shape[-1])
+            return warp(pi, temperature=0)
         return pi
 
     return draft_and_verify(models.draft_rows, cascaded, K, models.test)

@@ -104,10 +104,8 @@ def build(models: Models,
 
 def plain_coupled(models, K, sampler):
     """Return the step of plain decoding with this sampler; its text equals the decoder's."""
-    def no_guesses(x, k, rng):  # without guesses a round is one draw from the target
-        return [], []
-
-    return coupled(models.target_rows, K, no_guesses, SAMPLERS[sampler])
+    no_guesses = partial(guess, draft=None)  # K is 0: a round is one draw from the target
+    return coupled(models.target_rows, 0, no_guesses, SAMPLERS[sampler])
 
 
 DECODER = Decoder(

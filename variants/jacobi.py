@@ -33,8 +33,7 @@ from variants.registry import GUESSES, Decoder, Models, needing
 
 
 def guess_block(x, k, rng, block, n_vocab):
-    """Return the k guesses of a block, and one-hot rows; a short block repeats its last token.
-    """
+    """Return k guesses of a block, and one-hot rows; a short block repeats its last token."""
     last = block[-1] if block else x[-1]
     guesses = (block + [last] * k)[:k]
     return guesses, one_hot_rows(guesses, n_vocab)

@@ -30,11 +30,7 @@ def lenient_verify(guesses, p_draft, p_target, rng, lenience):
 
 
 def lenient_greedy_verify(guesses, p_draft, p_target, rng, lenience):
-    """Accept a guess if p_target is at least lenience * the row's largest probability.
-
-    The test for temperature 0. `p_target` has the target's rows at temperature 1; `p_draft` and
-    `rng` are not used.
-    """
+    """Accept greedy guesses with p_target >= lenience * the row's largest, at temperature 1."""
     for t, token in enumerate(guesses):
         # With lenience 1 only the best token, or a token as probable, is accepted.
         if p_target[t][token] < lenience * p_target[t].max():

@@ -94,12 +94,8 @@ def best_row(p_draft, order, mass, below, n_paths):
     with_token = p_sorted * difference_of_powers(above_sorted, below_sorted, n_paths)
     prefix_alone = difference_of_powers(below + mass, below, n_paths)
 
-    # Entries move from the order to the tokens' ids.
-    row = np.zeros_like(p_draft)
-    row[order] = with_token / prefix_alone
-    below_token = np.zeros_like(p_draft)
-    below_token[order] = below_sorted
-    return row, below_token
+    place = np.argsort(order)  # place[token] is the token's index in the order
+    return (with_token / prefix_alone)[place], below_sorted[place]
 
 
 def best_path(tree, p_target):

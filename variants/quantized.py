@@ -26,10 +26,7 @@ COPY_COUNTS = (49.0, 50.0)
 
 
 def with_int8(weights, name=None):
-    """Return a subtree of the weights with its matrices in int8; all other arrays are shared.
-
-    `name` is the key of `weights` in its parent.
-    """
+    """Return a subtree of the weights, its matrices in int8, and all other arrays shared."""
     if isinstance(weights, dict):
         return {key: with_int8(value, key) for key, value in weights.items()}
     if isinstance(weights, list):  # of blocks
@@ -42,10 +39,7 @@ def with_int8(weights, name=None):
 
 
 def int8_copy(model, notify=None):
-    """Return a copy of the model in int8, with an empty cache.
-
-    `notify` is called with a sentence if products have to be compiled.
-    """
+    """Return a copy of the model in int8, with an empty cache."""
     if isinstance(model.params["wte"], Int8):
         raise ValueError("need a target with weights in floats, without --dtype int8, to copy "
                          "it in int8")

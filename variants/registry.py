@@ -53,11 +53,9 @@ class LogitsModel(Protocol):
     n_ctx: Any  # the most tokens it reads: int, or math.inf
     n_vocab: int
 
-    def __call__(self, ids: Any, n_last: int = 1) -> np.ndarray:  # -> [n_last, n_vocab]
-        """Return logits; the last row is for the token after `ids`."""
-
-    def fresh(self) -> Any:
-        """Return a model over the same weights that has read nothing."""
+    # -> logits [n_last, n_vocab]; the last row is for the token after `ids`
+    def __call__(self, ids: Any, n_last: int = 1) -> np.ndarray: ...
+    def fresh(self) -> Any: ...  # a model over the same weights that has read nothing
 
 
 class Target(LogitsModel, Protocol):
@@ -66,14 +64,10 @@ class Target(LogitsModel, Protocol):
     dtype: np.dtype
     params: dict
 
-    def with_params(self, params: dict) -> Any:
-        """Return a model over other weights that has read nothing."""
-
-    def hidden(self, ids: Any, n_last: int = 1) -> np.ndarray:  # -> [n_last, n_embd]
-        """Return the hidden states that `logits` unembeds; heads read them (states.py)."""
-
-    def logits(self, states: np.ndarray) -> np.ndarray:  # [n, n_embd] -> [n, n_vocab]
-        """Return the logits of hidden states."""
+    def with_params(self, params: dict) -> Any: ...  # a model over other weights
+    # -> the states [n_last, n_embd] that `logits` unembeds; heads read them (states.py)
+    def hidden(self, ids: Any, n_last: int = 1) -> np.ndarray: ...
+    def logits(self, states: np.ndarray) -> np.ndarray: ...  # [n, n_embd] -> [n, n_vocab]
 
 
 class Models(NamedTuple):
@@ -271,12 +265,12 @@ def costs(value):
     try:
         draft, *passes = map(float, str(value).split(","))
         check_costs(Costs(draft, passes))
+        if len(passes) > 1:
+            return Costs(draft, passes)
     except ValueError:
-        passes = []  # too few, so the next lines raise the error
-    if len(passes) < 2:
-        raise ValueError("need a time >= 0, then two or more times > 0, such as 0.1,1,1.1,1.2, "
-                         f"got {value!r}")
-    return Costs(draft, passes)
+        pass
+    raise ValueError("need a time >= 0, then two or more times > 0, such as 0.1,1,1.1,1.2, "
+                     f"got {value!r}")
 
 
 def either(read, *words):
@@ -342,10 +336,7 @@ def inner_decoder(text, K=None):
 
 
 def of_inner(inner):
-    """Return the fields `needs` and `draft_maker` of an entry that runs a decoder inside it.
-
-    inner(settings) returns the entry and the settings of this decoder.
-    """
+    """Return the fields `needs` and `draft_maker` of an entry that runs a decoder inside it."""
     def needs(settings):
         entry, settings_of_inner = inner(settings)
         return entry.needs(settings_of_inner)

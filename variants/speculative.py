@@ -24,13 +24,10 @@ def build(models: Models, K: GUESSES_OR_AUTO = 4) -> Step:
 
 
 def choosing_step(models, start_counts):
-    """Return the step of one text, of as many guesses as pay.
-
-    `start_counts` are the accepted and the tested guesses to start from.
-    """
+    """Return the step of one text, of as many guesses as pay."""
     draft = models.draft_rows
     target = models.target_rows
-    acceptance = Acceptance(*start_counts)
+    acceptance = Acceptance(*start_counts)  # accepted and tested guesses
     idle_rounds = 0  # since the last guess
     patience = RETRY_AFTER  # idle rounds before one guess is tried although no K pays
 

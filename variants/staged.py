@@ -17,7 +17,7 @@ from typing import Annotated
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from sampling import one_hot_rows
+from sampling import with_sampling
 from speculative import Step, draft_and_verify, generate, make_step, verify
 from variants.registry import GUESSES, Decoder, Flag, Models, whole
 from variants.shared.branches import Tree, texts_of_rows, with_tree_sampling
@@ -74,15 +74,6 @@ def ngram(n_vocab, order=3):
     return draft
 
 
-def at_temperature_0(model):
-    """Return a model of probabilities with all mass of each row on its best token."""
-    def greedy(ids, n_last=1):
-        rows = model(ids, n_last)
-        return one_hot_rows(rows.argmax(axis=-1), rows.shape[-1])
-
-    return greedy
-
-
 def build(models: Models,
           K: GUESSES = 4,
           inner_K: Annotated[int, Flag(whole, "guesses per round of the inner step")] = 2,
@@ -94,7 +85,7 @@ def build(models: Models,
                          "token has all the probability")
     smallest = ngram(models.target.n_vocab)
     if models.is_greedy:
-        smallest = at_temperature_0(smallest)
+        smallest = with_sampling(smallest, temperature=0)  # also of a row of probabilities
     inner = draft_and_verify(smallest, models.draft_rows, inner_K)
     if width == 1:
         return make_step(models.target_rows, K, partial(staged_guess, inner=inner),

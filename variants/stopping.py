@@ -48,9 +48,8 @@ from functools import partial
 
 import numpy as np
 
-from sampling import sample
+from sampling import sample, warp
 from speculative import Step, speculative_step, verify
-from variants.assisted import greedy_row
 from variants.registry import Decoder, Models, needing
 from variants.shared.acceptance import Acceptance
 
@@ -119,11 +118,7 @@ def bucket_of(row):
 
 
 def guess_while_it_pays(x, k, rng, draft, history, buckets, greedy=False):
-    """Sample up to k tokens from the draft while they pay; append each row's bucket.
-
-    With `greedy` each guess is the draft's best token, but `draft` returns rows at temperature
-    1, which show its confidence.
-    """
+    """Sample up to k tokens from the draft while they pay; append each row's bucket."""
     guesses, p_draft = [], []
     s = 1.0
     a, bucket_fractions, rho = history.estimates()
@@ -141,8 +136,8 @@ def guess_while_it_pays(x, k, rng, draft, history, buckets, greedy=False):
         buckets.append(bucket)
         if gains[bucket] <= 0:  # (b)
             break
-        # The guess is drawn from the row in p_draft; the draft's confidence is read from `row`.
-        p_draft.append(greedy_row(row) if greedy else row)
+        # A greedy draft's confidence is read from its row at temperature 1 (assisted.py).
+        p_draft.append(warp(row, temperature=0) if greedy else row)
         guesses.append(sample(p_draft[-1], rng))
         s *= a[bucket]
     return guesses, p_draft

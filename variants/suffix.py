@@ -77,15 +77,12 @@ class Counts:
 
 
 def most_frequent_path(run, after, n, min_prob):
-    """Return up to n tokens along the most frequent continuation of a run, and their score.
-
-    Of equally frequent tokens the latest is taken.
-    """
+    """Return up to n tokens along the most frequent continuation of a run, and their score."""
     guesses: list[int] = []
     probability = 1.0
     score = 0.0
     while len(guesses) < n and (followed := after.get(run)):
-        # Of equals max returns the first, so the latest token comes first.
+        # Of equals max returns the first, so of equally frequent tokens the latest is taken.
         token = max(reversed(followed), key=followed.get)
         probability *= followed[token] / sum(followed.values())
         if probability < min_prob:
@@ -116,10 +113,7 @@ def best_guess(x, all_counts, k, factor=2.0, min_prob=0.1):
 
 
 def copy_step(x, n_left, rng, copies, target, n_vocab, sure, other_step=None):
-    """Run a round of copied guesses if their score is at least `sure`, else `other_step`.
-
-    `copies(x)` returns the guesses and their score.
-    """
+    """Run a round of copied guesses if their score is at least `sure`, else `other_step`."""
     guesses, score = copies(x)
     # No guess is drawn before this choice, so the choice does not bias the text.
     if other_step and score < sure:

@@ -38,9 +38,6 @@ from variants.tree import SIBLINGS, WIDTHS, guess_shape, tree_step
 def verify_traversal(tree, p_draft, p_target, rng):
     """Return the tokens of the first path that is accepted, leaves first, and one more token.
 
-    The path of the root, without any guess, is always accepted. `p_draft` is not used, because
-    the tree has the rows.
-
     All guesses must be drawn by one draft. If two drafts drew one token at one node, and each
     went on from its own draw, both draws would be one node here, with the children of both. So
     the test of the first draw would also test the children of the second draw.
@@ -60,7 +57,8 @@ def verify_traversal(tree, p_draft, p_target, rng):
             # The mass is 0 only if share is 1 and both rows are equal. Such a child is accepted
             # with probability 1, so only rounding can have rejected it.
             share = surplus / mass if mass > 0 else 1
-        if node == -1 or accept(share, rng):  # (d); -1 is the root
+        # (d): the path of the root, -1, has no guess, and is always accepted.
+        if node == -1 or accept(share, rng):
             return [sample(remaining, rng)]
         return None
 

@@ -67,10 +67,7 @@ class OneByOne(Around):
 
 
 def batch_model(model, turn=0):
-    """Return a `Shared` model for the steps of all texts.
-
-    The texts share the passes of a GPT2 or a Llama. Any other model reads them one by one.
-    """
+    """Return a `Shared` model for the steps of all texts."""
     # Each text translates its own tokens, so only the draft inside the wrapper is shared.
     if isinstance(model, TokenLevelIntersection):
         return TokenLevelIntersection(batch_model(model.draft, turn), model.common)
@@ -81,10 +78,7 @@ def batch_model(model, turn=0):
 
 
 def run_pass(waiting):
-    """Run one pass of the next model; return (text, [its rows]) for each text in the pass.
-
-    `waiting` is {text: its request}. A text is resumed with the arguments [its rows].
-    """
+    """Run one pass of the next model; return (text, [its rows]), with which it is resumed."""
     requested = [model for model, _, _ in waiting.values()]
     next_model = min(requested, key=attrgetter("turn"))
     calls = [(text, ids, n_last) for text, (model, ids, n_last) in waiting.items()
@@ -98,7 +92,7 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
 
     The next job is requested when a text has ended. `new_step()` returns a decoder's step for
     one text; the steps of all texts call the same `Shared` models. The Rounds come without
-    their rows of probabilities, which are large. ValueError if batch < 1.
+    their rows of probabilities, which are large.
     """
     # A greenlet runs this function: it writes one whole text, and returns an entry of `done`.
     def write(i, x, N, rng, own_new_step=new_step, own_stop=stop):

@@ -62,10 +62,7 @@ class BatchReader(CachedModel):
         self.texts = WeakKeyDictionary()
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
-        """Return the logits of every call, each of a different text.
-
-        ValueError if a text comes twice, or as in CachedModel.
-        """
+        """Return the logits of every call, each of a different text."""
         if len({text for text, *_ in calls}) < len(calls):
             raise ValueError("need calls of different texts, got one text twice")
         logits = {}  # {text: its rows}, because `groups` sorts the parts by size
@@ -81,11 +78,7 @@ class BatchReader(CachedModel):
         return self.alone(params, self.n_head)
 
     def part(self, text, ids, n_last):
-        """Return the Part of one call: a pass reads the ids that the text's cache lacks.
-
-        The first parts of a long prompt are read here, because CachedModel.read too reads them
-        by themselves.
-        """
+        """Return the Part of one call: a pass reads the ids that the text's cache lacks."""
         ids = list(ids)
         if text not in self.texts:
             empty_cache = np.zeros(self.cache.shape, self.cache.dtype, like=self.cache)
@@ -94,7 +87,7 @@ class BatchReader(CachedModel):
         n_past = self.n_reusable(cached_ids, ids, n_last)
         cache = widened(cache, len(ids))
         *ends, _ = part_ends(n_past, len(ids), n_last)
-        for end in ends:
+        for end in ends:  # of a long prompt, whose parts CachedModel.read reads one by one too
             self.read_parts([Part(text, cache, ids[:end], n_past, n_last=1)])
             n_past = end
         return Part(text, cache, ids, n_past, n_last)
@@ -148,18 +141,14 @@ class BatchLlama(BatchReader, Llama):
 
 
 def most_rows(params, dtype):
-    """Return how many rows a pass may have so that a text's bits depend on no other text.
-
-    The result is 0 if each text needs its own pass. Without the compiled product it is
-    math.inf: all texts share a pass, and their last bits may differ.
-    """
+    """Return how many rows a pass may have so that a text's bits depend on no other text."""
     if not isinstance(params["ln_f"]["g"], np.ndarray) or product_compiler() is None:
-        return math.inf
+        return math.inf  # (5)
     block = params["blocks"][0]
     attn, mlp = block["attn"], block["mlp"]
     linear_maps = attn["c_attn"], attn["c_proj"], mlp["c_fc"], mlp["c_proj"]
     widths = [each["w"].mT.shape[1] for each in linear_maps]
-    return MAX_ROWS if all(has_whole_vectors(n, dtype) for n in widths) else 0
+    return MAX_ROWS if all(has_whole_vectors(n, dtype) for n in widths) else 0  # (3), (4)
 
 
 def groups(parts, most):

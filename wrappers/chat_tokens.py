@@ -57,6 +57,7 @@ class ChatTokens:
         tokenizer.no_padding()
         self.names = names
         self.template = template
+        self.has_chats = template is not None
         # {token: its symbol, as files write it}
         self.symbols = {token: symbol for symbol, token in tokenizer.get_vocab().items()}
         self.n_vocab = max(self.symbols) + 1  # ids may have holes
@@ -116,17 +117,8 @@ class ChatTokens:
         text = data.decode("utf-8", "replace")
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
-    @property
-    def has_chats(self):
-        """Return whether the tokenizer has a chat template."""
-        return self.template is not None
-
     def chat_text(self, messages):
-        """Return a chat as one text up to the model's answer, by the tokenizer's chat template.
-
-        The text contains the names of special tokens. The tokenizer must have a template
-        (`has_chats`). ValueError if the template does not take these messages.
-        """
+        """Return a chat as one text up to the model's answer, with names of special tokens."""
         is_chat = isinstance(messages, list) and messages and all(
             isinstance(message, dict) and {"role", "content"} <= message.keys()
             for message in messages)

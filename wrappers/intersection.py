@@ -30,11 +30,7 @@ IMPOSSIBLE = float(np.finfo(np.float32).min)
 
 
 def meanings(encoder):
-    """Return {token: meaning}: two tokens with the same meaning are common.
-
-    The meaning of the token that ends a text is None, of any other special token its name, and
-    of all others their bytes.
-    """
+    """Return {token: meaning}: two tokens with the same meaning are common."""
     def meaning(token, symbol):
         if token == encoder.end_of_text:
             return None
@@ -46,10 +42,7 @@ def meanings(encoder):
 
 
 class CommonTokens:
-    """Hold the common tokens of two tokenizers, the draft's and the target's; translate texts.
-
-    ValueError if no token is common.
-    """
+    """Hold the common tokens of the draft's and the target's tokenizers; translate texts."""
 
     def __init__(self, draft_encoder, encoder):
         ours = meanings(encoder)
@@ -74,9 +67,7 @@ class CommonTokens:
         # (transformers), which the draft does not see.
         self.pieces = {}
         for token, meaning in ours.items():
-            if isinstance(meaning, bytes):
-                self.pieces[token] = meaning
-            elif meaning in draft_token:
+            if meaning in draft_token and not isinstance(meaning, bytes):
                 self.pieces[token] = draft_token[meaning]
             else:
                 self.pieces[token] = encoder.decode_bytes([token])

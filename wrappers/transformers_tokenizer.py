@@ -14,10 +14,7 @@ from wrappers.transformers_model import import_torch, transformers_errors
 
 
 def transformers_tokenizer(tokenizer_or_folder):
-    """Return the ChatTokens of a fast tokenizer in memory, a folder, or a name on the hub.
-
-    ValueError if there is no tokenizer, or its files do not state the bytes of its tokens.
-    """
+    """Return the ChatTokens of a fast tokenizer in memory, a folder, or a name on the hub."""
     tokenizer = tokenizer_or_folder
     ends = []  # a tokenizer in memory has no generation_config.json
     if isinstance(tokenizer, str | os.PathLike):

@@ -155,8 +155,8 @@ def write_sums(builder, x, w, scale, y, n_rows, outputs):
         number = w.sum_of_lanes(builder.load(place))
         if scale:
             number = builder.sitofp(number, y.stored)
-            number = builder.fmul(number, scale.load_number(output))
-        y.store_number(number, integer(row), output)
+            number = builder.fmul(number, builder.load(scale.address([output], scale.stored)))
+        builder.store(number, y.address([integer(row), output], y.stored))
 
 
 def write_stretches(builder, first, last, n_outputs):
@@ -189,16 +189,13 @@ def write_products(builder, x, w, sums, n_rows, outputs, i):
 
 
 class Array:
-    """An array of the compiled function: its operations write code.
-
-    `vector` is the type of x's vectors; int8 numbers are widened to it when they are loaded.
-    """
+    """An array of the compiled function: its operations write code."""
 
     def __init__(self, context, builder, kind, value, vector):
         self.context = context
         self.builder = builder
         self.kind = kind  # Numba's type of the array
-        self.vector = vector
+        self.vector = vector  # the type of x's vectors, to which int8 numbers are widened
         self.view = context.make_array(kind)(context, builder, value)
         self.n_columns = cgutils.unpack_tuple(builder, self.view.shape)[-1]
         self.stored = context.get_value_type(kind.dtype)  # LLVM's type of a number in memory
@@ -240,15 +237,8 @@ class Array:
         odd = shuffle(builder, products, range(1, self.lanes, 2))
         return builder.add(builder.add(even, odd), former)
 
-    def load_number(self, i):
-        """Return number i of an array of one dimension."""
-        return self.builder.load(self.address([i], self.stored))
-
     def prefetch(self, row, i):
-        """Request the numbers AHEAD bytes after number i of a row from memory.
-
-        Nothing is computed, and an address beyond the end of the array does no harm.
-        """
+        """Request the numbers AHEAD bytes later from memory; beyond the end it does no harm."""
         later = self.builder.add(i, i.type(AHEAD // self.n_bytes))
         address = self.address([row, later], ir.IntType(8))
         integer = ir.IntType(32)
@@ -268,10 +258,6 @@ class Array:
             second_half = shuffle(builder, vector, range(n, 2 * n))
             vector = add(first_half, second_half)
         return builder.extract_element(vector, ir.IntType(32)(0))
-
-    def store_number(self, number, row, i):
-        """Store number i of a row."""
-        self.builder.store(number, self.address([row, i], self.stored))
 
 
 def shuffle(builder, vector, positions):

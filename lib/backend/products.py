@@ -65,20 +65,14 @@ def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
 
 
 def has_whole_vectors(n_in, dtype):
-    """Return whether the compiled loop can read n_in weights in a row.
-
-    The loop reads vectors of 32 bytes, and no remainder at the end of a row.
-    """
+    """Return whether n_in numbers are whole vectors of 32 bytes, as the compiled loop reads."""
     return n_in * dtype.itemsize % 32 == 0
 
 
 def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_rows, n_out]
-    """Multiply by the compiled product: each part of the weights by all rows, group by group.
-
-    `scale` belongs to int8 weights and is None for floats.
-    """
+    """Multiply by the compiled product: each part of the weights by one group after another."""
     x = np.ascontiguousarray(x)
-    is_int8 = scale is not None
+    is_int8 = scale is not None  # weights in floats have no scale
     dtype = scale.dtype if is_int8 else x.dtype
     y = np.empty((len(x), len(w)), dtype)
     groups = compiled_groups(len(x), dtype, is_int8)

@@ -23,10 +23,7 @@ OLDEST = "3.1.6"  # of jinja2: known programs escape from the sandbox of older v
 
 
 def render(template, messages, names):
-    """Return the text of a chat up to the model's answer; ValueError if the template fails.
-
-    `names` are the special tokens that the template may name, such as {"bos_token": "<s>"}.
-    """
+    """Return the text of a chat up to the model's answer; ValueError if the template fails."""
     if not has_jinja():
         raise ValueError(f"a chat needs the package jinja2, {OLDEST} or later: pip install -r "
                          "requirements/llama.txt")

@@ -17,10 +17,7 @@ WAITS = (1, 2, 4, 8)  # seconds before each new attempt
 
 
 def download(url, path, sha256=None):
-    """Download `url` to `path`; OSError if the server refuses, stops or sends something else.
-
-    `sha256` is the file's sum, if it is known.
-    """
+    """Download `url` to `path`; OSError if the server refuses, stops or sends other data."""
     # A different process may have been faster.
     if path.exists():
         return

@@ -26,10 +26,7 @@ def read_json(path):
 
 @contextlib.contextmanager
 def atomic(path):
-    """Yield a binary file that replaces `path` when the block ends without an error.
-
-    The bytes go to a partial file of this process in the same folder; an error removes it.
-    """
+    """Yield a binary file that replaces `path` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial_file = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -56,18 +53,9 @@ def errors_name_file(path):
         raise
 
 
-def folder_lock(folder):
-    """Return a lock on a folder, which is made if it is missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return file_lock(folder / ".lock")
-
-
 @contextlib.contextmanager
 def file_lock(path, blocking=True):
-    """Hold a lock by a file, which is removed at the end; a lock ends when its process ends.
-
-    If a different process holds the lock, wait, or raise filelock.Timeout unless `blocking`.
-    """
+    """Hold a lock by a file, which is removed at the end; a lock ends when its process ends."""
     import filelock  # imported here because it is optional
 
     # filelock would try for ever to make a file that cannot be made.

@@ -100,6 +100,7 @@ class GGUFFile:
             reader = quick_reader(self.library)(path)
             self.fields = {name: field.contents() for name, field in reader.fields.items()}
             self.stored = {tensor.name: tensor for tensor in reader.tensors}
+            self.n_vocab = len(self.fields.get("tokenizer.ggml.tokens", ()))
         except Exception as error:  # a broken file fails in many ways
             raise ValueError(f"need a whole GGUF file in {path}, got: {in_one_line(error)}"
                              ) from None
@@ -107,11 +108,6 @@ class GGUFFile:
         if self.architecture not in ARCHITECTURES:
             raise ValueError(f"need the architecture {' or '.join(ARCHITECTURES)} in {path}, "
                              f"got {self.architecture!r:.80}: {FOLDER_INSTEAD}")
-
-    @property
-    def n_vocab(self):
-        """Return the number of tokens."""
-        return len(self.fields.get("tokenizer.ggml.tokens", ()))
 
     def field(self, name, default=None):
         """Return a size or a setting of the architecture, such as "block_count"."""

@@ -37,10 +37,7 @@ def is_name(name: str) -> bool:
 
 
 def fetched_folder(name: str) -> Path:
-    """Return a model's folder in the hub's cache; fetch it if it is missing there.
-
-    ValueError if the model cannot be fetched, or lacks files.
-    """
+    """Return a model's folder in the hub's cache; fetch it if it is missing there."""
     try:
         from huggingface_hub import snapshot_download  # here: a folder does not need it
     except ImportError:

@@ -37,10 +37,8 @@ ROTATED = re.compile(r"\.[qk]_(proj|norm)\.")  # in the names of queries' and ke
 
 
 def with_rope(config):
-    """Return a config in which the settings of the rotation are settings like all others.
-
-    The old form, rope_scaling, wins over the new one, as in transformers.
-    """
+    """Return a config in which the settings of the rotation are settings like all others."""
+    # The old form wins over the new one, as in transformers.
     forms = config.get("rope_scaling"), config.get("rope_parameters")
     rope = next((form for form in forms if form and isinstance(form, dict)), {})
     return config | rope | {"rope_type": rope.get("rope_type", rope.get("type"))}
@@ -70,10 +68,7 @@ class Sizes(NamedTuple):
 
 
 def checked(config, name, where, kind=int, default=None):
-    """Return a setting; ValueError unless it is a number of this kind, above 0.
-
-    An int is a size, at most the one in LARGEST_SIZES; a float must be finite.
-    """
+    """Return a setting; ValueError unless it is a number of this kind in its range, above 0."""
     value = config.get(name) or default
     largest_size = LARGEST_SIZES["n_layer" if name == "num_hidden_layers" else "n_vocab"]
     largest = largest_size if kind is int else sys.float_info.max
@@ -128,7 +123,7 @@ def tree_of_weights(config, sizes, weights):
     # SmolLM3 has a flag for each block: if it is 0, positions turn nothing there. Without the
     # flags every fourth is 0, or every n-th.
     every = (checked(config, "no_rope_layer_interval", weights.where, default=4)
-             if is_smollm3(config) else math.inf)
+             if config["model_type"] == "smollm3" else math.inf)
     flags = config.get("no_rope_layers") or [
         int(i % every > 0) for i in range(1, 1 + sizes.n_layer)]
     if not isinstance(flags, list) or len(flags) != sizes.n_layer:
@@ -143,17 +138,12 @@ def tree_of_weights(config, sizes, weights):
     return params
 
 
-def is_smollm3(config):
-    """Return whether the model is a SmolLM3, whose settings have other defaults."""
-    return config["model_type"] == "smollm3"
-
-
 def rope(config, d_head, weights):
     """Return the arguments of llama.frequencies."""
     def number(name, default=None):
         return checked(config, name, weights.where, float, default)
 
-    theta = 2e6 if is_smollm3(config) else 1e4  # transformers' defaults
+    theta = 2e6 if config["model_type"] == "smollm3" else 1e4  # transformers' defaults
     settings = {"d_head": d_head, "theta": number("rope_theta", theta)}
     if config.get("rope_type") == "llama3":
         settings["scaling"] = {name: number(name) for name in (
@@ -202,20 +192,15 @@ def one_map(weights, n_in, widths):  # widths: {name: n_out}
 # ---- files
 
 def read_folder(folder, config, convert):
-    """Return the weights and n_head of a Hugging Face folder; `convert` as in Weights."""
+    """Return the weights and n_head of a Hugging Face folder; `convert` changes an array."""
     arrays = {name: array for name, array in stored_arrays(folder).items()
               if not name.endswith("rotary_emb.inv_freq")}  # older files store the frequencies
     config = with_rope(config)
-    sizes = read_sizes(config, folder)
-
-    def change(name, array):
-        return convert(with_neighbours(array, sizes.d_head) if ROTATED.search(name) else array)
-
-    return read(config, sizes, Weights(arrays, folder, change))
+    return read(config, read_sizes(config, folder), arrays, folder, convert)
 
 
 def read_gguf(file, convert):
-    """Return the weights and n_head of a gguf.GGUFFile; `convert` as in Weights."""
+    """Return the weights and n_head of a gguf.GGUFFile; `convert` changes an array."""
     config = {ours: file.field(theirs) for ours, theirs in FIELDS.items()}
     config |= {"model_type": file.architecture, "vocab_size": file.n_vocab}
     config["use_sliding_window"] = config["sliding_window"] is not None
@@ -223,16 +208,18 @@ def read_gguf(file, convert):
     n_turned = checked(config, "rope.dimension_count", file.path, default=sizes.d_head)
     if why := why_unknown(config | {"partial_rotary_factor": n_turned / sizes.d_head}):
         raise ValueError(f"{why} in {file.path}: {FOLDER_INSTEAD}")
-
-    def change(name, array):
-        are_halves = file.architecture != "llama" and ROTATED.search(name)
-        return convert(with_neighbours(array, sizes.d_head) if are_halves else array)
-
-    return read(config, sizes, Weights(file, file.path, change, file.own_name))
+    return read(config, sizes, file, file.path, convert, file.own_name,
+                are_halves=file.architecture != "llama")
 
 
-def read(config, sizes, weights):
+def read(config, sizes, arrays, where, convert, own_name=str, are_halves=True):
     """Return the tree of weights and n_head; ValueError if a weight of the file is left."""
+    def change(name, array):
+        if are_halves and ROTATED.search(name):
+            array = with_neighbours(array, sizes.d_head)
+        return convert(array)
+
+    weights = Weights(arrays, where, change, own_name)
     params = tree_of_weights(config, sizes, weights)
     weights.refuse_unread()
     return params, sizes.n_head

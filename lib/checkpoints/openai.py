@@ -14,7 +14,7 @@ import numpy as np
 
 from lib.checkpoints import weights
 from lib.checkpoints.download import download
-from lib.checkpoints.files import folder_lock, read_json
+from lib.checkpoints.files import file_lock, read_json
 
 RELEASED = ("124M", "355M", "774M", "1558M")
 BASE_URL = "https://openaipublic.blob.core.windows.net/gpt-2/models"
@@ -43,7 +43,8 @@ def fetch_missing(model_size, folder):
         raise ValueError(why_no_model(model_size, folder, missing))
     # A user may name a mirror.
     base = os.environ.get("GPT2_BASE_URL", BASE_URL).rstrip("/")
-    with folder_lock(folder):  # two processes must not write one file
+    folder.mkdir(parents=True, exist_ok=True)
+    with file_lock(folder / ".lock"):  # two processes must not write one file
         for name in missing:
             sha256 = SHA256.get(name) or SHA256.get(f"{model_size}/{name}")
             download(f"{base}/{model_size}/{name}", folder / name, sha256)
@@ -74,7 +75,7 @@ def load_all_weights(folder, hparams, dtype=np.float32):
     """Return all weights as one flat array; convert the checkpoint first if necessary."""
     path = folder / PARAMS
     if not path.exists():
-        with folder_lock(folder):
+        with file_lock(folder / ".lock"):
             # A different process may have converted it while this one waited for the lock.
             if not path.exists():
                 convert_checkpoint(folder, hparams)

@@ -81,10 +81,7 @@ def read_ends(folder, vocab):
 
 
 def ends_of_folder(folder):
-    """Return the ids that end a text: generation_config.json's, or else config.json's.
-
-    This is the order of transformers.
-    """
+    """Return the ids that end a text, from the first file that has them, as transformers."""
     return end_ids(folder / "generation_config.json", end_ids(folder / "config.json"))
 
 

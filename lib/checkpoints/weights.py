@@ -68,10 +68,7 @@ def linear_weights(weight_of: WeightOf, name: str, n_in: int, n_out: int) -> dic
 
 
 def cut_params(flat: Any, hparams: dict[str, int]) -> dict:
-    """Return the tree of weights as views of one flat array.
-
-    A projection [n_in, n_out] is transposed in memory, as lib/backend/products.py needs it.
-    """
+    """Return the tree of weights as views of one flat array."""
     end = 0  # the end of the numbers that are cut so far
 
     def next_weight(name, *shape):
@@ -79,7 +76,8 @@ def cut_params(flat: Any, hparams: dict[str, int]) -> dict:
         start = end
         end += math.prod(shape)
         numbers = flat[start:end]
-        # shape is [n_in, n_out]. In memory it is reversed: each output's weights side by side.
+        # shape is [n_in, n_out]. In memory it is reversed: each output's weights side by side,
+        # as lib/backend/products.py needs them.
         if name.endswith("/w"):
             return numbers.reshape(shape[::-1]).T
         return numbers.reshape(shape)
@@ -89,14 +87,8 @@ def cut_params(flat: Any, hparams: dict[str, int]) -> dict:
 
 def n_params(hparams: dict[str, int]) -> int:
     """Return the number of weights of a model of these sizes."""
-    sizes: list[int] = []
-
-    # This `weight_of` returns no weight: the tree is built only to learn all sizes.
-    def count(name, *shape):
-        sizes.append(math.prod(shape))
-
-    build_params(hparams, count)
-    return sum(sizes)
+    tree_of_sizes = build_params(hparams, lambda name, *shape: math.prod(shape))
+    return sum(size for _, size in flatten(tree_of_sizes))
 
 
 def flatten(params: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -113,15 +105,14 @@ def flatten(params: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def random_params(hparams, rng, dtype=np.float32, backend="numpy"):
     """Return random weights, for tests and timing: standard deviation 0.02, gains near 1."""
-    flat = np.empty(n_params(hparams), dtype)
-    # The weights are views: filling them fills `flat`.
-    for name, weight in flatten(cut_params(flat, hparams)):
+    def weight_of(name, *shape):
         # Every matrix is drawn in the reversed shape, and then transposed. For projections,
         # which are transposed in memory, this is the order of memory.
-        noise = rng.standard_normal(weight.shape[::-1], dtype=np.float32).T
-        is_gain = name.endswith("/g")
-        mean = 1 if is_gain else 0
-        weight[...] = 0.02 * noise + mean
+        noise = rng.standard_normal(shape[::-1], dtype=np.float32).T
+        mean = 1 if name.endswith("/g") else 0  # a gain is near 1
+        return 0.02 * noise + mean
+
+    flat = read_all_weights(hparams, weight_of, "random weights", dtype)
     return cut_params(get_backend(backend).asarray(flat), hparams)
 
 
@@ -144,10 +135,7 @@ class Weights:
         return self.own_name(name) in self.arrays
 
     def __call__(self, name, *shape):
-        """Return a weight, bfloat16 as float32; without `shape` it may have any shape.
-
-        ValueError if it is missing, misshapen or not finite.
-        """
+        """Return a weight, bfloat16 as float32; without `shape` it may have any shape."""
         own_name = self.own_name(name)
         array = self.arrays.get(own_name)
         if array is None or shape not in ((), array.shape):

@@ -31,11 +31,7 @@ def export(gpt2, work, folder):
 
 
 def medusa_weights(markov):
-    """Return the heads' and the table's weights by name.
-
-    medusa/w and medusa/a are [n_heads, n_embd, n_embd], and head k is applied as h @ w[k].
-    medusa/b is [n_heads, n_embd], markov/w1 [n_vocab, rank] and markov/w2 [rank, n_vocab].
-    """
+    """Return the weights of heads and table by name, as medusa.py and markov.py read them."""
     heads = markov.heads
     return {"medusa/w": heads.w, "medusa/b": heads.b, "medusa/a": heads.a,
             "markov/w1": markov.w1, "markov/w2": markov.w2}

@@ -59,10 +59,7 @@ def write_stage(work):
 
 
 def written_rows(target, ids, n_rows, n_given, n_new, B, seed):  # -> [n_rows, n_given + n_new]
-    """Return rows of n_given ids of the text and n_new ids that the target appends.
-
-    Batches 0, 2, .. are greedy; batches 1, 3, .. are drawn at temperature 1.
-    """
+    """Return rows of n_given ids of the text and n_new ids that the target appends."""
     rng = np.random.default_rng(seed)
     rows = []
     torch.manual_seed(seed)
@@ -70,7 +67,7 @@ def written_rows(target, ids, n_rows, n_given, n_new, B, seed):  # -> [n_rows, n
         starts = rng.integers(len(ids) - n_given, size=B)
         prompts = np.stack([ids[start : start + n_given] for start in starts])  # [B, n_given]
         prompts = torch.from_numpy(prompts.astype(np.int64)).to(target.device)
-        is_drawn = i % 2 == 1
+        is_drawn = i % 2 == 1  # at temperature 1; the other batches are greedy
         # top_k=0 draws from all tokens. By default transformers draws from the best 50.
         rows.append(target.generate(prompts, do_sample=is_drawn, max_new_tokens=n_new, top_k=0,
                                     use_cache=True))

@@ -81,9 +81,8 @@ class Heads(nn.Module):
     """Hold Medusa heads on a frozen target: logits_k = (h + SiLU(h w_k + b_k)) a_k wte.T.
 
     The target itself predicts y, the next token; head k predicts the token k positions after y.
-    In Cai et al. (2024) section 3.1.1 each head has its own unembedding W_2. Here W_2 is wte
-    a_k.T (the paper's vectors are columns, ours are rows), so that a head learns n_embd x
-    n_embd numbers instead of n_vocab x n_embd. a_k starts as the identity, so W_2 starts as the
+    The paper's W_2 is wte a_k.T (variants/medusa.py), so that a head learns n_embd x n_embd
+    numbers instead of n_vocab x n_embd. a_k starts as the identity, so W_2 starts as the
     target's own unembedding, as in the paper.
     """
 

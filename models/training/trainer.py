@@ -24,10 +24,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @functools.lru_cache(maxsize=2)
 def epoch_order(n_windows, epoch, seed):
-    """Return the order of the windows in one pass over the text, and their shift.
-
-    The shift is in windows, from 0 to 1.
-    """
+    """Return the windows' order in one pass over the text, and their shift, up to a window."""
     rng = np.random.default_rng([seed, epoch])
     return rng.permutation(n_windows), rng.random()
 
@@ -99,10 +96,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def make_optimizers(task, lr, muon_lr, weight_decay=0.05):
-    """Return AdamW, and Muon for the blocks' matrices if there are any.
-
-    Each group notes its rate as a peak, of which `take_step` sets a fraction.
-    """
+    """Return AdamW, and Muon for the blocks' matrices if there are any."""
     matrices = []
     others = []
     for name, p in task.named_parameters():
@@ -118,16 +112,13 @@ def make_optimizers(task, lr, muon_lr, weight_decay=0.05):
         optimizers.append(Muon(matrices, muon_lr, weight_decay))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["peak"] = group["lr"]
+            group["peak"] = group["lr"]  # of which `take_step` sets a fraction
     return optimizers
 
 
 def train(task, plan, path, train_ids, valid_ids):
-    """Train a task until its steps are done; resume from the checkpoint `path` if it exists.
-
-    ValueError if a text is too short for two of the longest windows.
-    """
-    shortest = 2 * max(plan["T"], plan["T_last"]) + 1
+    """Train a task until its steps are done; resume from the checkpoint `path` if it exists."""
+    shortest = 2 * max(plan["T"], plan["T_last"]) + 1  # two of the longest windows
     for text, ids in ("training", train_ids), ("validation", valid_ids):
         if len(ids) < shortest:
             raise ValueError(f"need {shortest} or more ids of text for {text}, got {len(ids)}")

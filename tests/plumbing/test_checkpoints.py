@@ -1,10 +1,10 @@
 """Test OpenAI's folders: real checkpoints by TensorFlow, and what can be wrong with them."""
 
 import shutil
-import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,8 +25,6 @@ from tests.checkpoints import (
 )
 from tests.commands import refusal
 from utils import load_encoder_hparams_and_params
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +55,6 @@ def assert_has(params, weights, dtype=np.float32):
         assert (weight == weights[f"model/{name}"].reshape(weight.shape)).all(), name
 
 
-def test_loading_through_tensorflow_gives_bit_equal_parameters(models, original):
-    (models / "tiny" / "params.npy").write_bytes(b"of an earlier version")  # not read any more
-    _, hparams, params = loaded(models)
-    assert hparams == HPARAMS and len([*flatten(params)]) == len(original[1])
-    assert_has(params, original[1])
-    assert params["blocks"][0]["mlp"]["c_fc"]["w"].T.flags.c_contiguous  # as products.py wants it
-    assert_has(loaded(models, dtype=np.float64)[2], original[1], np.float64)
-
-
 def test_a_released_size_is_downloaded_converted_and_loaded_once(original, tmp_path, monkeypatch):
     urls = []
 
@@ -78,6 +67,7 @@ def test_a_released_size_is_downloaded_converted_and_loaded_once(original, tmp_p
     _, hparams, params = loaded(tmp_path, "124M")
     assert hparams == HPARAMS
     assert_has(params, original[1])
+    assert params["blocks"][0]["mlp"]["c_fc"]["w"].T.flags.c_contiguous  # as products.py wants it
     assert files_in(tmp_path / "124M").keys() == {*CHECKPOINT, *TEXTS, PARAMS}
     for name in CHECKPOINT:  # the second time it needs neither these nor TensorFlow
         (tmp_path / "124M" / name).unlink()
@@ -113,44 +103,24 @@ def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, change,
     assert files_in(models / "tiny") == before and "\n" not in str(caught.value)
 
 
-CONVERT = """
-import sys, time
-from unittest import mock
-import numpy as np
-import utils
-from lib.checkpoints import openai
+def test_of_two_conversions_at_once_the_second_finds_the_file_of_the_first(
+        models, original, monkeypatch):
+    """tests/plumbing/test_prompts.py kills a process that holds such a lock."""
+    convert = openai.convert_checkpoint
+    converted = []
 
-tensorflow = mock.Mock()  # the true one takes seconds to start
-tensorflow.errors.OpError = OSError
-tensorflow.train.load_checkpoint().get_tensor = np.load(sys.argv[2]).__getitem__
-sys.modules["tensorflow"] = tensorflow
-convert = openai.convert_checkpoint
+    def convert_slowly(*args):
+        converted.append(args)
+        time.sleep(0.2)
+        convert(*args)
 
-def convert_slowly(*args):
-    print("converts", flush=True)
-    time.sleep(0.5)
-    convert(*args)
-
-openai.convert_checkpoint = convert_slowly
-utils.load_encoder_hparams_and_params("tiny", sys.argv[1])
-print("loaded")
-"""
-
-
-def test_two_conversions_at_once_and_one_that_is_killed_end_with_one_good_file(models, original):
-    np.savez(models / "weights.npz", **original[1])
-    words = [sys.executable, "-c", CONVERT, models, models / "weights.npz"]
-    start = partial(subprocess.Popen, words, cwd=ROOT, text=True, stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE)
-    killed = start()
-    killed.stdout.readline()
-    others = [start(), start()]
-    killed.kill()
-    killed.communicate()
-    said = [process.communicate(timeout=120) for process in others]
-    assert sorted(out for out, _ in said) == ["converts\nloaded\n", "loaded\n"], said
+    monkeypatch.setattr(openai, "convert_checkpoint", convert_slowly)
+    with ThreadPoolExecutor(2) as pool:
+        both = [*pool.map(lambda _: loaded(models)[2], range(2))]
+    assert len(converted) == 1
     assert files_in(models / "tiny").keys() == {*TEXTS, *CHECKPOINT, PARAMS}
-    assert_has(loaded(models)[2], original[1])
+    for params in both:
+        assert_has(params, original[1])
 
 
 @pytest.mark.parametrize("package, name", [

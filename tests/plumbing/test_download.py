@@ -142,18 +142,14 @@ def test_the_sums_of_the_vocabulary_are_those_of_gpt2s_files():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == openai.SHA256[name]
 
 
-def test_a_connection_that_breaks_is_not_called_an_error_of_the_file(server, path):
-    server.faults = ["cut"] * 9
-    with pytest.raises(OSError, match=r"stopped after \d{6} bytes; run it again to resume, .*: "
-                                      r".*IncompleteRead\(\d+ bytes read, \d+ more expected"):
-        download(server.url, path)
-    assert names_beside(path) == ["data.part"]
-
-
-def test_a_server_that_falls_silent_is_left(server, path, monkeypatch):
+@pytest.mark.parametrize("faults, pause, words", [
+    (["cut"] * 9, 0, r"IncompleteRead\(\d+ bytes read, \d+ more expected"), ([], 1, "timed out")])
+def test_a_server_that_breaks_off_or_falls_silent_is_left(
+        server, path, monkeypatch, faults, pause, words):
     monkeypatch.setattr(module, "TIMEOUT", 0.1)
-    server.pause = 1
-    with pytest.raises(OSError, match="run it again to resume"):
+    server.faults, server.pause = faults, pause
+    with pytest.raises(OSError, match=r"stopped after \d{6} bytes; run it again to resume, .*: .*"
+                                      + words):
         download(server.url, path)
     assert names_beside(path) == ["data.part"]
 

@@ -1,7 +1,6 @@
 """The best of several paths: its rows are its distribution, and one path is a block."""
 
 from fractions import Fraction
-from functools import partial
 from math import prod
 
 import numpy as np
@@ -9,10 +8,9 @@ import pytest
 
 from exact.law import law
 from exact.toys import TOYS, X
-from speculative import complete, draft_and_verify, guess, make_step
-from tests.toys import PAIRS, path_by_path
-from variants.block import block_verify
-from variants.multipath import best_path, best_row, guess_paths, verify_best_path, worst_first
+from speculative import guess
+from tests.toys import path_by_path
+from variants.multipath import best_path, best_row, guess_paths, worst_first
 
 
 @pytest.mark.parametrize("toy", TOYS)
@@ -31,17 +29,6 @@ def test_the_rows_of_the_best_path_are_its_distribution(toy, K, n_paths):
     assert all(by_rows == probability for (_, by_rows), probability in drawn.items())
     wrong = law(lambda rng: tuple(guess(x, K, rng, draft)[0]))
     assert {tokens: p for (tokens, _), p in drawn.items()} != wrong  # not the draft's own rows
-
-
-@pytest.mark.parametrize("pair", PAIRS)
-def test_one_path_is_tested_as_a_block(pair):
-    draft, target = PAIRS[pair]
-    paths = partial(guess_paths, draft=path_by_path(draft), paths=1)
-    steps = (draft_and_verify(draft, target, 3, block_verify),
-             make_step(path_by_path(target), 3, paths, verify_best_path))
-    for seed in range(8):
-        chain, path = (complete([0], step, 12, np.random.default_rng(seed)) for step in steps)
-        assert chain == path
 
 
 def test_the_rows_of_an_improbable_prefix_are_as_exact_as_any():

@@ -43,13 +43,6 @@ def test_the_draft_is_the_target_without_the_blocks(flags, kept):
     assert np.allclose(result.p_draft[0], softmax(rows[-1]))
 
 
-def test_draft_and_target_share_the_weights_and_no_cache():
-    model = target()
-    draft = with_blocks(model, [0, 2])
-    assert draft.params["blocks"][1] is model.params["blocks"][2]
-    assert not np.shares_memory(draft.cache, model.cache)
-
-
 def test_the_middle_leaves_the_first_and_the_last_quarter():
     assert blocks_kept(12, "middle", None) == [0, 1, 2, 3, 9, 10, 11]
     for n_layer in range(2, 49):

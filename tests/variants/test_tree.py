@@ -16,7 +16,8 @@ from tests.reuse import assert_close, some_tokens, some_trees, tokens_read
 from tests.small import tiny_params, tree_step
 from tests.toys import PAIRS, path_by_path, rows_of_four, toy, tree_of
 from variants.block import block_verify
-from variants.kseq import find_rho, guess_chains, left_over, shared, verify_kseq
+from variants.kseq import find_rho, guess_chains, shared, verify_kseq
+from variants.multipath import verify_best_path
 from variants.shared.branches import Tree, best_ids
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.traversal import verify_traversal
@@ -35,7 +36,8 @@ def mean_tokens(step):
 
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("of_tree, of_chain", [
-    (verify_tree, verify), (verify_kseq, verify), (verify_traversal, block_verify)])
+    (verify_tree, verify), (verify_kseq, verify), (verify_traversal, block_verify),
+    (verify_best_path, block_verify)])
 def test_on_a_tree_of_one_path_the_test_is_that_of_a_chain(pair, of_tree, of_chain):
     steps = (draft_and_verify(*PAIRS[pair], 3, of_chain),
              tree_step(*PAIRS[pair], (1, 1, 1), "independent", of_tree))
@@ -47,19 +49,6 @@ def test_on_a_tree_of_one_path_the_test_is_that_of_a_chain(pair, of_tree, of_cha
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(1, 12))
 def test_the_best_ids_are_those_of_a_stable_sort(row, n):
     assert best_ids(np.array(row), n) == np.argsort(-np.array(row), kind="stable")[:n].tolist()
-
-
-def test_siblings_have_the_rows_that_they_were_drawn_from():
-    row = np.array([0.5, 0.3, 0.2, 0.0])
-    assert [token for token, _ in draw_siblings(row, 9, "top", None)] == [0, 1, 2]
-    for siblings, most in (("distinct", 3), ("independent", 5)):
-        drawn = draw_siblings(row, 5, siblings, np.random.default_rng(0))
-        assert len(drawn) == most
-        seen = []
-        for token, p_draft in drawn:
-            left = row * ~np.isin(np.arange(4), seen)
-            assert np.allclose(p_draft, left / left.sum())
-            seen += [token] if siblings == "distinct" else []
 
 
 # ---- trees as lists of parents
@@ -143,17 +132,6 @@ def test_no_guess_is_accepted_by_a_row_of_nan(verify):
 
 
 # ---- K-SEQ
-
-@given(rows_of_four, rows_of_four, st.integers(1, 6))
-def test_accepted_guesses_and_the_residual_sum_to_the_target(p_draft, p_target, m):
-    rho = find_rho(p_draft, p_target, m)
-    once = shared(p_draft, p_target, rho)
-    beta = once.sum()
-    accepted = once * sum((1 - beta) ** i for i in range(m))
-    rest = left_over(p_draft, p_target, rho, m)
-    assert 1 <= rho <= m and (accepted <= p_target + ROUNDING).all()
-    assert np.allclose(accepted + (1 - accepted.sum()) * rest, p_target, atol=1e-9)
-
 
 @given(rows_of_four, rows_of_four, st.integers(2, 6))
 def test_rho_is_the_smallest_that_fits(p_draft, p_target, m):

@@ -13,7 +13,6 @@ from gpt2 import GPT2
 from lib.backend.products import product_compiler
 from sampling import with_sampling
 from speculative import draft_and_verify
-from tests.reuse import each_copy
 from tests.small import lively_params
 from tests.test_caches import Name
 from tests.toys import PAIRS, toy
@@ -131,17 +130,6 @@ def test_a_text_that_has_ended_takes_no_memory():
 def test_a_batch_without_a_text_is_refused(batch):
     with pytest.raises(ValueError, match=f"need batch >= 1 texts at once, got {batch}"):
         list(generate_batch(jobs_of(XS, 2), None, batch))
-
-
-def test_a_pass_over_no_text_has_no_rows():
-    assert BatchGPT2(lively_params(HPARAMS), 2)([]) == []
-
-
-@each_copy
-def test_a_shared_model_can_be_copied(copied):
-    model = Shared(BatchGPT2(lively_params(HPARAMS), 2), turn=1)
-    again = copied(model)
-    assert again.turn == 1 and again.n_vocab == 13 and (again.model.texts is not None)
 
 
 def test_an_error_in_one_text_ends_the_batch():

@@ -66,16 +66,13 @@ def test_a_run_ends_with_the_tokens_that_are_wanted():
     assert forced_run([0], 3, lambda ids: always(len(ids) % 3)) == [1, 2, 0]
 
 
-def test_a_run_ends_with_a_stop_token():
+def test_a_run_ends_with_a_stop_token_and_where_nothing_is_allowed():
+    assert forced_run([0], 9, lambda ids: np.zeros(3, dtype=bool)) == []
     always_2 = lambda ids: np.arange(3) == 2
     assert forced_run([0], 9, always_2) == [2] * 9
     assert forced_run([0], 9, always_2, stop={2}) == [2]
     [only] = generate([0], with_forced_runs(None, always_2, {2}), 9, np.random.default_rng(0), {2})
     assert only.ids == [2] and isinstance(only, ForcedRound)
-
-
-def test_a_mask_that_allows_nothing_forces_nothing():
-    assert forced_run([0], 9, lambda ids: np.zeros(3, dtype=bool)) == []
 
 
 def test_with_coupled_draws_and_runs_the_text_is_that_of_plain_decoding():

@@ -100,12 +100,9 @@ def best_shape(acceptances, c, pass_cost):
 
 
 def reached_nodes(tree, ids):
-    """Yield (number of guesses, rank of the accepted guess or None) for each node reached.
-
-    `ids` are the tokens of the round: the accepted path and one more token.
-    """
+    """Yield (number of guesses, rank of the accepted guess or None) for each node reached."""
     node = -1  # the root
-    for token in ids:
+    for token in ids:  # the tokens of the round: the accepted path and one more token
         guesses = [tree.tokens[child] for child, _ in tree.guesses_at(node)]
         rank = guesses.index(token) if token in guesses else None
         yield len(guesses), rank
@@ -113,10 +110,7 @@ def reached_nodes(tree, ids):
 
 
 def auto_tree(step_of, costs):
-    """Return the step of one text, which chooses a tree for every round, as --K auto chooses K.
-
-    `step_of(shape)` is the step with one shape.
-    """
+    """Return the step of one text, which chooses a tree per round, as --K auto chooses K."""
     n_ranks = len(START_ACCEPTANCES)
     counts = Acceptance(accepted=np.zeros(n_ranks), tested=np.zeros(n_ranks))
     counts.accepted[0], counts.tested[0] = START_COUNTS

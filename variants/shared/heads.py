@@ -20,10 +20,7 @@ def fingerprint(wte):
 
 
 def find_heads(folder, this_target):
-    """Return the path of a target's heads: its folder's file, or the file in models/ for it.
-
-    ValueError if there is none, or the folder's file is for a different target.
-    """
+    """Return the path of a target's heads: its folder's file, or the file in models/ for it."""
     def target_of(path):
         _, metadata = open_arrays(path)
         return metadata.get("target", this_target)  # a file without the entry is accepted
@@ -44,11 +41,7 @@ def find_heads(folder, this_target):
 
 
 def open_heads(models):
-    """Return `weight(name, *shape)`, a Weights, which reads an array of the target's heads.
-
-    Without a shape it accepts every shape. ValueError if the file is absent, broken or for a
-    different target, or if an array is absent, has a different shape or is not finite.
-    """
+    """Return the Weights of the target's heads: weight(name, *shape) reads an array."""
     wte = models.target.params["wte"]
     path = find_heads(models.folder, fingerprint(wte))
 

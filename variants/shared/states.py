@@ -14,8 +14,7 @@ from variants.shared.branches import texts_of_rows
 
 @dataclass(eq=False)
 class States(Around):
-    """A model over sequences or trees, with the states of its passes since the last question.
-    """
+    """A model of sequences or trees, with the states of its passes since the last question."""
 
     state_of_text: dict = field(default_factory=dict)  # text: the state of its last token
 

@@ -114,11 +114,8 @@ def with_unread(unread, tree):
 
 
 def tree_model(model):
-    """Return a model of the same weights that reads trees too, and has read nothing.
-
-    The models of wrappers/ read trees already.
-    """
+    """Return a model of the same weights that reads trees too, and has read nothing."""
     for kind, tree_kind in ((GPT2, TreeGPT2), (Llama, TreeLlama)):
         if isinstance(model, kind):
             return tree_kind(model.params, model.n_head)
-    return model.fresh()
+    return model.fresh()  # the models of wrappers/ read trees already

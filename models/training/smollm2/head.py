@@ -150,10 +150,7 @@ class Head(nn.Module):
         return states @ self.unembed.T
 
     def loss(self, batch, n_steps, weights):
-        """Return the mean loss of the steps over the answers.
-
-        The distances are those of the distributions among the kept tokens.
-        """
+        """Return the mean loss of the steps over the answers, among the kept tokens."""
         ids, h, is_scored = batch
         aims = h[:, 1:][is_scored]  # [n, n_embd]
         p_target = F.softmax(self.logits(aims), dim=-1)
@@ -164,10 +161,7 @@ class Head(nn.Module):
 
 @torch.no_grad()
 def start_by_ridge(head, texts):
-    """Set fc to the ridge regression of the next state; the block adds nothing yet.
-
-    The aim of the regression is the state before the gain of the target's last norm.
-    """
+    """Set fc to the ridge regression of the next state; the block adds nothing yet."""
     h = torch.from_numpy(np.concatenate([text["h"] for text in texts[:64]]).astype(np.float32))
     # With this gain norm(h) is about h / target_gain, as the aim below.
     head.w["ln_state/g"].copy_(h.square().mean(-1).sqrt().mean() / head.target_gain)
@@ -177,7 +171,7 @@ def start_by_ridge(head, texts):
         h = torch.from_numpy(text["h"][:-1].astype(np.float32))
         x = head.pairs(h[:-1], head.wte[text["ids"][1:-1]])
         xx += x.T @ x
-        xy += x.T @ (h[1:] / head.target_gain)
+        xy += x.T @ (h[1:] / head.target_gain)  # the state before the gain of the last norm
         n_rows += len(x)
     head.w["fc/w"].copy_(torch.linalg.solve(xx / n_rows + RIDGE * torch.eye(n), xy / n_rows))
     for name in ("h0/attn/c_proj/w", "h0/mlp/c_proj/w"):
@@ -215,15 +209,9 @@ def measure(head, texts, n_steps=5, K=3):
 
 
 def walked(hits, K):
-    """Return tokens and passes of a greedy text; hits[s, i] is whether guess s is token i.
-
-    Token 0 comes from the prompt's pass. Pass 1 writes 1 2 (guesses) and 3, pass 2 writes 4.
-
-    >>> walked(np.array([[1, 1, 1, 0, 1], [1, 1, 1, 0, 0]], bool), K=2)
-    (4, 2)
-    """
+    """Return tokens and passes of a greedy text; hits[s, i] is whether guess s is token i."""
     n = hits.shape[1]
-    i, n_passes = 1, 0
+    i, n_passes = 1, 0  # token 0 comes from the prompt's pass
     while i < n:
         n_accepted = 0
         while n_accepted < K and i + n_accepted < n and hits[n_accepted, i + n_accepted]:
@@ -244,10 +232,7 @@ def new_head(model, texts, seed=1):
 
 
 def train_head(head, texts, held_out, path, n_read, seed=1):
-    """Train on about n_read tokens, in as many epochs as that takes; resume from `path`.
-
-    The log has the figures of `measure` too.
-    """
+    """Train on about n_read tokens, in as many epochs as that takes; resume from `path`."""
     n_tokens = sum(len(text["ids"]) for text in texts)
     epochs = range(-(-int(n_read) // n_tokens))  # rounded up
     groups = [group for epoch in epochs

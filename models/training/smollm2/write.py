@@ -110,10 +110,7 @@ def rows_of_texts(cache, positions, mask):
 
 
 def write_answers(tokenizer, model, folder, n_tokens, seed, held_out=False):
-    """Write files until the answers of this seed have n_tokens tokens.
-
-    After an interruption the same call resumes after the last file.
-    """
+    """Write files until a seed's answers have n_tokens tokens; resume after the last file."""
     files = sorted(folder.glob(f"{seed}-*.npz"))
     n_before = n_written = sum(map(n_written_in, files))
     n_files = len(files)
@@ -151,12 +148,9 @@ def next_prompt(tokenizer, stream):
             return kind, ids
 
 
-@functools.cache
+@functools.cache  # chat_text starts a process
 def frame(tokenizer):
-    """Return what the chat template writes before and after a prompt.
-
-    Cached, because chat_text starts a process.
-    """
+    """Return what the chat template writes before and after a prompt."""
     return tokenizer.chat_text([{"role": "user", "content": "PROMPT"}]).split("PROMPT")
 
 
