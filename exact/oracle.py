@@ -89,6 +89,7 @@ import threading
 import time
 import traceback
 import weakref
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from numbers import Integral
@@ -486,14 +487,6 @@ def points_at_thresholds(boxes, box, rng):
     return points
 
 
-class Goals(NamedTuple):
-    """Hold a point with a different answer in each of some boxes."""
-
-    points: np.ndarray  # [n, n_axes]
-    rows: np.ndarray  # [n], their rows in the call
-    n_rows: int  # of the call
-
-
 def contradictions(boxes, box, points, tokens):
     """Return the numbers of boxes with different answers, and the first point with one in each.
 
@@ -502,23 +495,16 @@ def contradictions(boxes, box, points, tokens):
     """
     different = np.flatnonzero((tokens != boxes.tokens[box]).any(axis=1))
     wrong_boxes, first = np.unique(box[different], return_index=True)
-    rows = different[first]
-    return wrong_boxes, Goals(points[rows], rows, len(points))
+    return wrong_boxes, points[different[first]]
 
 
-class Search:
-    """Find the boxes on which answers are constant.
+class Search(NamedTuple):
+    """Find the boxes on which answers are constant."""
 
-    answer           (case [n], points [n, n_axes]) -> tokens [n, ..]
-    n_samples        points that are tried in each box
-    per_case         boxes of a case in the mean, at most
-    """
-
-    def __init__(self, answer, rng, n_samples, per_case=PER_CASE):
-        self.answer = answer
-        self.per_case = per_case
-        self.rng = rng
-        self.n_samples = n_samples
+    answer: Callable  # (case [n], points [n, n_axes]) -> tokens [n, ..]
+    rng: np.random.Generator
+    n_samples: int  # points that are tried in each box
+    per_case: int = PER_CASE  # boxes of a case in the mean, at most
 
     def cubes(self, n_cases, n_axes, top):
         """Return one box for each case, with all its uniforms."""
@@ -551,7 +537,7 @@ class Search:
 
     def halves(self, boxes, goals):
         """Return each box cut in two, where the answer changes before the goal."""
-        if len(goals.rows) == 0:
+        if len(goals) == 0:
             return boxes
         axis, coordinate = change_on_the_way(self.answer, boxes, goals)
         each = np.arange(len(axis))
@@ -582,29 +568,29 @@ class Search:
 def change_on_the_way(answer, boxes, goals):
     """Return for each box the axis on which its answer changes, and the coordinate there.
 
+    goals    [n, n_axes], a point with a different answer in each box
+
     A walk leads from the low corner to the goal, where the answer is different. Step a moves
     along axis a only: a walk from (0, 0) to (5, 7) has the points (0, 0), (5, 0) and (5, 7).
     The first step that changes the answer decides the axis.
     """
     walk = [boxes.low]
-    for a in range(goals.points.shape[1]):
+    for a in range(goals.shape[1]):
         after_step = walk[-1].copy()
-        after_step[:, a] = goals.points[:, a]
+        after_step[:, a] = goals[:, a]
         walk.append(after_step)
     # [n_axes + 1, n, ..]: the answers at all points of the walks
     tokens = np.stack([answer(boxes.case, points) for points in walk])
     is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n]
     constant = np.flatnonzero(~is_change.any(axis=0))
     if len(constant):  # the answer at a goal is no longer different
-        place = place_in_call(goals.rows[constant[0]], goals.n_rows)
-        raise depends(constant[0], len(goals.rows), f"as {place}")
+        raise depends(constant[0], len(goals))
     axis = is_change.argmax(axis=0)
     each = np.arange(len(axis))
     # step a leads from point a to point a + 1
     before = np.stack(walk)[axis, each]
     old = tokens[axis, each]
-    return axis, coordinate_of_change(answer, boxes.case, before, old, axis,
-                                      goals.points[each, axis])
+    return axis, coordinate_of_change(answer, boxes.case, before, old, axis, goals[each, axis])
 
 
 def coordinate_of_change(answer, case, before, old, axis, above):
@@ -722,12 +708,6 @@ def distances_of(came, should):
     return abs(came - should).reshape(len(came), -1).sum(axis=1) / 2
 
 
-def starts_of(texts, m):
-    """Return the distributions of the first m tokens of texts. [n_toys, V, .., V]"""
-    later_axes = range(1 + m, texts.ndim)
-    return texts.sum(axis=tuple(later_axes))
-
-
 def likeliest_round(cases, written, toy, start):
     """Return the number of this toy's likeliest round that begins with `start`, or None."""
     has_start = (written.tokens[:, : len(start)] == start).all(axis=1)
@@ -780,8 +760,9 @@ def first_different_starts(cases, came, should, differ):
     [n_toys, V, .., V] each
     """
     for m in range(1, cases.K + 2):
-        starts = starts_of(came, m)
-        wanted = starts_of(should, m)
+        later_axes = tuple(range(1 + m, came.ndim))  # of the tokens after the first m
+        starts = came.sum(axis=later_axes)
+        wanted = should.sum(axis=later_axes)
         is_wrong = differ(starts, wanted)
         if is_wrong.any():
             return starts, is_wrong, starts - wanted

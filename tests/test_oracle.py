@@ -444,7 +444,7 @@ CALLS = count(1)
     (lambda B: np.arange(B) == 700,
      r"other rows, .* row \d+ of a call with B = \d+ got .* as row 700 of a call with B = 1,024 "),
     (lambda B: np.arange(B) == 5000, ""),
-    (lambda B: np.arange(B) >= 60_000, r"as row 6\d{4} of a call with B = 6\d,"),
+    (lambda B: np.arange(B) >= 60_000, "got other tokens than in an earlier call"),
     (lambda B: np.full(B, B == 1), ""),
     (lambda B: np.full(B, B == 4), r"row 0 of a call with B = 4 got .* row \d+ .* B = 1,024 "),
     (lambda B: np.full(B, B == 256), ""),
