@@ -68,11 +68,7 @@ A program is started once. It reads lines of numbers (as 0.25 or 1e-05), and ans
 
 A program must flush its output after each line. If an answer stays in a buffer, the program is
 refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/ has programs
-in C, Rust and Go. In pytest, after `from oracle import Program, check`:
-
-    def test_our_verifier_is_exact():
-        report = check(Program(["./verifier"]))
-        assert report.exact, report
+in C, Rust and Go.
 """
 
 import argparse

@@ -240,23 +240,6 @@ def test_a_refusal_counts_the_lines_that_a_program_was_given(quick):
     assert "need a running program, got one that has ended: make a new" in str(check(program))
 
 
-EXAMPLE_OF_PYTEST = re.search(
-    r"In pytest, after `(?P<imports>.+)`:\n\n(?P<test>( {4}.+\n){3})", oracle.__doc__)
-
-
-def test_the_example_for_pytest_runs_as_it_stands(tmp_path, quick, monkeypatch):
-    if sys.platform == "win32":
-        pytest.skip("./verifier is not a name there")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "oracle", oracle)
-    names = {}
-    exec(f"{EXAMPLE_OF_PYTEST['imports']}\n{textwrap.dedent(EXAMPLE_OF_PYTEST['test'])}", names)
-    Path("verifier").write_text(f"#!{sys.executable}\n{WRONG_TOKEN}", encoding="utf-8")
-    Path("verifier").chmod(0o755)
-    with pytest.raises(AssertionError, match="NOT exact: total variation"):
-        names["test_our_verifier_is_exact"]()
-
-
 # ---- the command
 
 def test_everything_after_command_is_the_programs(tmp_path, quick, capsys):
