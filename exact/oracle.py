@@ -226,11 +226,7 @@ ROUNDS_ALONE = ("rounds are judged one by one: random numbers that repeat in lat
 
 
 class Refused(Exception):
-    """State in one sentence why a verifier cannot be checked, and for which row of a call."""
-
-    def __init__(self, reason, row=None):
-        super().__init__(reason)
-        self.row = row  # None if the reason is not about a single row
+    """State in one sentence why a verifier cannot be checked."""
 
 
 class Report(NamedTuple):
@@ -349,7 +345,6 @@ class Cases:
         self.asarray = asarray
         self.padding = padding
         self.has_known_figures = rows is None and (K, V) == (3, 3) and not padding
-        self.n_answered = 0  # rows of all earlier calls, for the place of a refusal
         self.make_cases(draft)
 
     def make_cases(self, draft):
@@ -392,7 +387,6 @@ class Cases:
         tokens = array_of(result, len(case), self.K)
         # the verifier may have changed its arguments
         self.check_tokens(tokens, self.guesses[case], uniforms)
-        self.n_answered += len(case)
         return tokens
 
     def check_tokens(self, tokens, guesses, uniforms):
@@ -416,7 +410,7 @@ class Cases:
         if self.dtype == "float64" and has_one:
             reason += (" (so large that it is 1 in float32: such a verifier needs "
                        'dtype="float32", or --dtype float32)')
-        raise Refused(reason, row)
+        raise Refused(reason)
 
 
 def array_of(tokens, B, K):
@@ -820,14 +814,9 @@ def report_on(cases, differ, method, written, seen=None):
     return Report(False, distance, text, first_wrong_token, rule, mean_tokens)
 
 
-def not_checked(refused, cases, verify):
+def not_checked(refused):
     """Return the Report on what cannot be judged."""
-    place = ""
-    if isinstance(verify, Program) and refused.row is not None:
-        # for a reader who counts lines from 1
-        place = f"line {cases.n_answered + refused.row + 1} of the input; "
-    text = f"not checked: {refused} ({place}{ORIGIN})"
-    return Report(None, np.nan, text, is_checked=False)
+    return Report(None, np.nan, f"not checked: {refused} ({ORIGIN})", is_checked=False)
 
 
 def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, rows=None,
@@ -909,7 +898,7 @@ def report_of_boxes(verify, cases):
         call_again(answer, case, points, answer(case, points), rng)
         boxes, is_certain = trusted_boxes(answer, cases, rng)
     except Refused as error:
-        return not_checked(error, cases, verify)
+        return not_checked(error)
     if boxes is None:
         return None
     method = f"{len(boxes.case):,} boxes"
@@ -987,7 +976,7 @@ def check_by_sampling(verify, n=None, K=3, V=3, dtype="float64", asarray=np.asar
     try:
         tokens = cases.call(called, case, uniforms)
     except Refused as error:
-        return not_checked(error, cases, verify)
+        return not_checked(error)
     method = f"{len(case):,} sampled rounds"
     if pass_uniforms:
         method += ", because few boxes of uniforms do not describe the answers"
@@ -1069,7 +1058,6 @@ class Program:
                              f"{words!r}")
         self.seconds = seconds
         self.printed = {}  # {bytes of rows: their numbers as text}
-        self.row = 0  # the row of the call whose answer is read next
         try:
             # a session of its own, so that end() kills the program's children too
             self.process = subprocess.Popen(
@@ -1096,7 +1084,6 @@ class Program:
         if uniforms is not None:
             lines = [f"{line} {spaced(row)}" for line, row in zip(lines, uniforms.tolist())]
         tokens = []
-        self.row = 0
         # in parts, so that the time limit does not depend on the number of lines
         for start in range(0, len(lines), LINES):
             tokens += self.tokens_for(lines[start:start + LINES], K)
@@ -1134,7 +1121,6 @@ class Program:
                 raise self.refused(f"printed {quoted(answer)} instead of K + 1 = {K + 1} whole "
                                    "numbers for", line)
             tokens.append([int(word) for word in answer.split()])
-            self.row += 1
         return tokens
 
     def next_answer(self, line, seconds):
@@ -1153,7 +1139,7 @@ class Program:
     def refused(self, deed, line):
         """End the program; return what to raise."""
         self.end()
-        return Refused(f'the program {deed} the line "{line}"', self.row)
+        return Refused(f'the program {deed} the line "{line}"')
 
 
 # ---- the command
