@@ -36,8 +36,6 @@ from sampling import at_least_float64
 from speculative import Model, Stop, has_ended
 
 Experiment = Callable[[Any], Any]  # function(rng) -> outcome
-# (text, memory, n_left) -> {(the ids of a round, memory): probability}
-RoundLaw = Callable[[tuple, Any, int], dict]
 # a state that is set or read draws nothing
 STATES = {"seed", "get_state", "set_state", "getstate", "setstate"}
 GENERATORS = {  # module: what draws random numbers in it
@@ -312,7 +310,7 @@ def text_law(x: Sequence[int], model: Model, N: int, stop: Stop = ()) -> dict:
     return {**stopped, **unfinished}
 
 
-def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, stop: Collection[int] = (),
+def composed_law(x: Sequence[int], one_round: Callable, N: int, stop: Collection[int] = (),
                  memory: Any = None) -> dict:
     """Return {(text, memory): p} of x and N new ids, from the laws of single rounds.
 
