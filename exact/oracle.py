@@ -1174,10 +1174,8 @@ def verifier_of_file(path, sampling):
     in_its_folder(path)
     try:
         names = runpy.run_path(path)
-    except SyntaxError as error:
-        # the file's, or that of a module which the file imports
-        raise ValueError(f"need a Python file, got {error.filename}: line {error.lineno}: "
-                         f"{error.msg}") from None
+    except SyntaxError as error:  # it names the file, or a module which the file imports
+        raise ValueError(f"need a Python file: {error}") from None
     verify = names.get("verify")
     if not callable(verify):
         raise ValueError(f"need a function verify in {path}")

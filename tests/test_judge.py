@@ -62,30 +62,23 @@ VERIFY = "def verify(g, q, p, rng): "
 written = partial(commands.written, name="answer.py")
 
 
-def judged(folder, text, **limits):
-    """Judge a file with this text; return the exit status and what is printed."""
-    path = written(folder, text)
-    status, out, _ = outcome(lambda words: judge.answer(*words, **limits), path)
-    return status, out
-
-
 @pytest.fixture
 def said_of_all(tmp_path):
     """Return a function that judges a file with this text: (status, output)."""
-    return partial(judged, tmp_path)
+    def judged(text, **limits):
+        path = written(tmp_path, text)
+        status, out, _ = outcome(lambda words: judge.answer(*words, **limits), path)
+        return status, out
 
-
-def keep_few_toys(monkeypatch):
-    """Let the judge judge on few toys, where a test is not about the others."""
-    monkeypatch.setattr(judge, "FOR_VERIFY", {name: judge.FOR_VERIFY[name] for name in "AC"})
-    monkeypatch.setattr(judge, "BY_ROUNDS", judge.MARKOV)
-    monkeypatch.setattr(judge, "FOR_STEP", {"D": judge.D})
+    return judged
 
 
 @pytest.fixture
 def said(said_of_all, monkeypatch):
     """Return a function that judges a file with this text on few toys: (status, output)."""
-    keep_few_toys(monkeypatch)
+    monkeypatch.setattr(judge, "FOR_VERIFY", {name: judge.FOR_VERIFY[name] for name in "AC"})
+    monkeypatch.setattr(judge, "BY_ROUNDS", judge.MARKOV)
+    monkeypatch.setattr(judge, "FOR_STEP", {"D": judge.D})
     return said_of_all
 
 
@@ -467,14 +460,6 @@ def test_a_greedy_test_is_judged_at_temperature_0(said):
     # a test that is right at all temperatures is right at this one, and draws
     assert said(RIGHT, temperature=0)[0] == 0
     assert "it draws" not in said(RIGHT.replace(RESIDUAL, "p_target[t]"))[1]
-
-
-def test_a_greedy_step_is_judged_at_temperature_0(said):
-    text = STEP.replace("sample(target(x + ids)[0], rng)", "int(target(x + ids)[0].argmax())")
-    status, out = said(text)
-    assert status == 1 and "it draws no random number" in out and said(text, temperature=0)[0] == 0
-    needs_one_hot = "    ids = []\n    assert target(x)[0].max() == 1"
-    assert said(text.replace("    ids = []", needs_one_hot), temperature=0)[0] == 0
 
 
 # ---- names of wrong rules
