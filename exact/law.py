@@ -173,14 +173,14 @@ class Forbidden:
 
 
 def sources():
-    """Return (name, owner, attribute) of the sources of randomness in all loaded modules."""
+    """Return (name, owner, attribute, value) of the sources of randomness in loaded modules."""
     found = []
     for module, functions in GENERATORS.items():
         # a module that is not loaded cannot be called, and loading it would take time
         for function in functions.split() if module in sys.modules else []:
             *owners, attribute = function.split(".")
             owner = reduce(getattr, owners, sys.modules[module])
-            found.append((f"{module}.{function}", owner, attribute))
+            found.append((f"{module}.{function}", owner, attribute, getattr(owner, attribute)))
     return found
 
 
@@ -188,13 +188,12 @@ def sources():
 def no_other_chance():
     """Make every other source of randomness raise within this block."""
     found = sources()
-    originals = [getattr(owner, attribute) for _, owner, attribute in found]
     try:
-        for name, owner, attribute in found:
+        for name, owner, attribute, _ in found:
             setattr(owner, attribute, Forbidden(name))
         yield
     finally:
-        for (_, owner, attribute), original in zip(found, originals):
+        for _, owner, attribute, original in found:
             setattr(owner, attribute, original)
 
 
@@ -203,7 +202,7 @@ def forbid_in(namespaces):
 
     A file has such names after `from torch import rand` or `draw = np.random.default_rng(0)`.
     """
-    functions = [getattr(owner, attribute) for _, owner, attribute in sources()]
+    functions = [function for *_, function in sources()]
     kinds = (np.random.Generator, np.random.RandomState, random.Random)
     for namespace in namespaces:
         for name, value in namespace.items():

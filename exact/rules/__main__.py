@@ -120,24 +120,6 @@ def project(words: str, url: str) -> str:
     return repository[1] if repository else words
 
 
-def public_rules() -> list[tuple]:
-    """Return [(project, rule, links, Found on toy A with K = 3)] of the wrong rules with links.
-
-    A rule has an entry for each of its projects; the entries are sorted by project.
-    """
-    entries = []
-    for rules, enumerated in ((register.RULES, enumerated_rule),
-                              (settings.SETTINGS, enumerated_setting)):
-        for rule in rules:
-            links: dict[str, list] = {}
-            if not rule.exact:
-                for words, url in re.findall(r"\[(.*?)\]\((.*?)\)", rule.seen):
-                    links.setdefault(project(words, url), []).append(f"[{words}]({url})")
-            entries += [(name, rule, ", ".join(of_project), enumerated(rule, "A", 3))
-                        for name, of_project in links.items()]
-    return sorted(entries, key=lambda entry: entry[0].lower())
-
-
 def first_token(found: Found) -> str:
     """Return the distribution of the first new token, as a bar and as numbers, or "right"."""
     got, wanted = ([float(prefix_law(texts, len(X) + 1)[*X, token]) for token in range(3)]
@@ -149,10 +131,23 @@ def first_token(found: Found) -> str:
 
 
 def public_table() -> str:
-    """Return the table of the wrong rules that were met in public, by project."""
-    lines = [[name, rule.id, rule.status, first_token(found),
-              f"{float(found.distance):.4f}", links]
-             for name, rule, links, found in public_rules()]
+    """Return the table of the wrong rules that were met in public, on toy A with K = 3.
+
+    A rule has a line for each of its projects; the lines are sorted by project.
+    """
+    lines = []
+    for rules, enumerated in ((register.RULES, enumerated_rule),
+                              (settings.SETTINGS, enumerated_setting)):
+        for rule in rules:
+            links: dict[str, list] = {}
+            if not rule.exact:
+                for words, url in re.findall(r"\[(.*?)\]\((.*?)\)", rule.seen):
+                    links.setdefault(project(words, url), []).append(f"[{words}]({url})")
+            for name, of_project in links.items():
+                found = enumerated(rule, "A", 3)
+                lines.append([name, rule.id, rule.status, first_token(found),
+                              f"{float(found.distance):.4f}", ", ".join(of_project)])
+    lines.sort(key=lambda line: line[0].lower())
     return markdown_table(["project", "rule", "status", "first token", "total variation",
                            "where"], lines)
 
