@@ -560,49 +560,22 @@ def change_on_the_way(answer, boxes, goals):
 
     goals    [n, n_axes], a point with a different answer in each box
 
-    A walk leads from the low corner to the goal, where the answer is different. Step a moves
-    along axis a only: a walk from (0, 0) to (5, 7) has the points (0, 0), (5, 0) and (5, 7).
-    The first step that changes the answer decides the axis.
+    A walk leads from the low corner to the goal in steps of 1: first along axis 0, then along
+    axis 1, and so on. From (0, 0) to (5, 7) it has 12 steps and comes by (5, 0).
     """
-    walk = [boxes.low]
-    for a in range(goals.shape[1]):
-        after_step = walk[-1].copy()
-        after_step[:, a] = goals[:, a]
-        walk.append(after_step)
-    # [n_axes + 1, n, ..]: the answers at all points of the walks
-    tokens = np.stack([answer(boxes.case, points) for points in walk])
-    is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n]
-    constant = np.flatnonzero(~is_change.any(axis=0))
-    if len(constant):  # the answer at a goal is no longer different
-        raise depends(constant[0], len(goals))
-    axis = is_change.argmax(axis=0)
-    each = np.arange(len(axis))
-    # step a leads from point a to point a + 1
-    before = np.stack(walk)[axis, each]
-    old = tokens[axis, each]
-    return axis, coordinate_of_change(answer, boxes.case, before, old, axis, goals[each, axis])
+    ways = goals - boxes.low  # [n, n_axes], the steps along each axis
+    earlier = ways.cumsum(axis=1) - ways  # the steps along all axes before it
 
+    def point_after(n_steps):  # [n] -> [n, n_axes]
+        return boxes.low + np.clip(n_steps[:, None] - earlier, 0, ways)
 
-def coordinate_of_change(answer, case, before, old, axis, above):
-    """Return for each of n steps a coordinate at which the answer changes from `old`.
+    def is_old(n_steps):
+        """Return for each walk whether the answer after these steps is that of the corner."""
+        return (answer(boxes.case, point_after(n_steps)) == boxes.tokens).all(axis=1)
 
-    A step moves along its axis, from the point `before` to the coordinate `above`. The answer
-    is `old` at `before`, and a different one at the end of the step.
-
-    case, axis, above    [n]
-    before               [n, n_axes]
-    old                  [n, ..]
-    """
-    each = np.arange(len(case))
-    point = before.copy()  # the coordinate on the axis is overwritten
-
-    def is_old(coordinate):
-        """Return for each step whether the answer is old at this coordinate on its axis."""
-        point[each, axis] = coordinate
-        return (answer(case, point) == old).all(axis=1)
-
-    # bisection, in all steps at once: the answer is old at `below`, and not old at `above`
-    below = before[each, axis]
+    # bisection, in all walks at once: the answer is old after `below`, and not after `above`
+    below = np.zeros(len(goals), dtype=np.int64)
+    above = ways.sum(axis=1)
     while (above - below > 1).any():
         middle = (below + above) // 2
         is_old_there = is_old(middle)
@@ -610,11 +583,12 @@ def coordinate_of_change(answer, case, before, old, axis, above):
         above = np.where(is_old_there, above, middle)
 
     # both sides are called again, because the answers so far came in batches with other rows; a
-    # step of length 0 cannot change an answer that depends on its arguments alone
+    # walk without a step cannot change an answer that depends on its arguments alone
     wrong = np.flatnonzero((below >= above) | ~is_old(above - 1) | is_old(above))
     if len(wrong):
-        raise depends(wrong[0], len(case))
-    return above
+        raise depends(wrong[0], len(goals))
+    axis = (point_after(above) != point_after(above - 1)).argmax(axis=1)
+    return axis, point_after(above)[np.arange(len(axis)), axis]
 
 
 def call_again(answer, case, points, tokens, rng):
