@@ -225,20 +225,16 @@ def run_once(function: Experiment, forks: list) -> tuple[Any, Any]:
     return outcome, math.prod(weights[branch] for weights, branch in forks)
 
 
-def other_branches(forks: list, n_earlier: int) -> list:
-    """Return the starts of the runs that differ from this run in one of its new decisions.
+def next_forks(forks: list) -> list | None:
+    """Return the start of the run after the run with these forks; None after the last run.
 
-    A start is a list of forks. The new decisions are those after the first n_earlier, and the
-    run took branch 0 of each. So a new decision with three branches gives two starts: the forks
-    before the decision, then its branch 2 or its branch 1.
+    The last decision that has one more branch takes it, and later decisions are made anew.
     """
-    starts = []
-    for i in range(n_earlier, len(forks)):
-        weights, _ = forks[i]
-        # downwards, because the last start is run first
-        for branch in range(len(weights) - 1, 0, -1):
-            starts.append([*forks[:i], (weights, branch)])
-    return starts
+    for i in reversed(range(len(forks))):
+        weights, branch = forks[i]
+        if branch + 1 < len(weights):
+            return [*forks[:i], (weights, branch + 1)]
+    return None
 
 
 def runs(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
@@ -247,13 +243,11 @@ def runs(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
     The forks are the decisions in order: the weights of the branches, and the branch that was
     taken.
     """
-    starts = [[]]  # the first decisions of runs that are not made yet
-    while starts:
-        forks = starts.pop()
-        n_earlier = len(forks)
+    forks: list | None = []
+    while forks is not None:
         outcome, probability = run_once(function, forks)
         yield outcome, probability, forks
-        starts += other_branches(forks, n_earlier)
+        forks = next_forks(forks)
 
 
 def paths(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
