@@ -252,15 +252,13 @@ class Judged(NamedTuple):
     def check_setting(self, name: str) -> None:
         """Raise NoMass unless each text of a toy has a next token, of the draft too."""
         assert self.setting
-        texts: list[tuple] = [()]
-        for _ in range(self.n_new(name, max(self.guesses_per_round(name)))):
-            longer: list[tuple] = []
-            for new in texts:
-                rows = [model([*X, *new], 1)[-1] for model in self.toys[name]]
-                weights = sum(self.setting(row, new) for row in rows)
-                longer += [(*new, token) for token in np.flatnonzero(weights).tolist()
-                           if token not in self.stop]
-            texts = longer
+
+        def weights_of_both(ids, n_last):
+            rows = [model(ids, 1)[-1] for model in self.toys[name]]
+            return [sum(self.setting(row, tuple(ids[len(X) :])) for row in rows)]
+
+        most = max(self.guesses_per_round(name))
+        text_law(X, weights_of_both, self.n_new(name, most), self.stop)  # asks for all texts
 
     def with_possible_texts(self) -> "Judged":
         """Return the rule without the toys on which its setting leaves a text no token."""
