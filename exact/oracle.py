@@ -47,8 +47,6 @@ How it works
  5. A verdict needs new random points, which all agree with their boxes.
 
 Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so the sides of boxes are exact.
-On the toys each wrong rule in KNOWN is seen, and so is each verifier with one wrong line
-(tests/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution
@@ -213,11 +211,6 @@ KNOWN = {
 }
 # figures that differ by less are called equal
 TOLERANCE = 3e-6
-
-DEPENDS = "a row's tokens depend on more than its arguments: on {}"
-ON_OTHERS = DEPENDS.format("other rows, on their number, or on earlier calls")
-ON_CHANCE = DEPENDS.format("random numbers drawn inside (then use check_by_sampling, or "
-                           "--sampling), or on earlier calls")
 
 NOT_KNOWN = ("not known: the distance is so small that it may come from intervals of uniforms "
              "that no point has met")
@@ -619,8 +612,11 @@ def place_in_call(row, n):
 
 def depends(row, n, earlier="in an earlier call", is_random=False):
     """Return what to raise if one of n rows gets other tokens than earlier."""
-    reason = ON_CHANCE if is_random else ON_OTHERS
-    return Refused(f"{reason}; {place_in_call(row, n)} got other tokens than {earlier}")
+    others = "other rows, on their number,"
+    if is_random:
+        others = "random numbers drawn inside (then use check_by_sampling, or --sampling),"
+    return Refused(f"a row's tokens depend on more than its arguments: on {others} or on "
+                   f"earlier calls; {place_in_call(row, n)} got other tokens than {earlier}")
 
 
 # ---- the verdict
@@ -675,10 +671,8 @@ def distances_of(came, should):
 def likeliest_round(cases, written, toy, start):
     """Return the number of this toy's likeliest round that begins with `start`, or None."""
     has_start = (written.tokens[:, : len(start)] == start).all(axis=1)
-    wrote_it = has_start & (cases.toy[written.case] == toy)
-    if not wrote_it.any():
-        return None
-    return np.argmax(written.weight * wrote_it)  # all other rounds count 0
+    weight = written.weight * has_start * (cases.toy[written.case] == toy)  # 0 of all others
+    return weight.argmax() if weight.any() else None
 
 
 def first_fault(cases, came, is_wrong, excess, toy, written):
