@@ -20,11 +20,8 @@ answer. For a verifier over arrays use exact/oracle.py.
 
 import inspect
 import math
-import os
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -255,15 +252,13 @@ class Judged(NamedTuple):
     def check_setting(self, name: str) -> None:
         """Raise NoMass unless each text of a toy has a next token, of the draft too."""
         assert self.setting
-        texts: list[tuple] = [()]
-        for _ in range(self.n_new(name, max(self.guesses_per_round(name)))):
-            longer: list[tuple] = []
-            for new in texts:
-                rows = [model([*X, *new], 1)[-1] for model in self.toys[name]]
-                weights = sum(self.setting(row, new) for row in rows)
-                longer += [(*new, token) for token in np.flatnonzero(weights).tolist()
-                           if token not in self.stop]
-            texts = longer
+
+        def weights_of_both(ids, n_last):
+            rows = [model(ids, 1)[-1] for model in self.toys[name]]
+            return [sum(self.setting(row, tuple(ids[len(X) :])) for row in rows)]
+
+        most = max(self.guesses_per_round(name))
+        text_law(X, weights_of_both, self.n_new(name, most), self.stop)  # asks for all texts
 
     def with_possible_texts(self) -> "Judged":
         """Return the rule without the toys on which its setting leaves a text no token."""
@@ -491,19 +486,9 @@ def first_wrong(judged: Judged) -> Found | None:
     return None
 
 
-def end_with_status_1() -> None:
-    """End PROGRAM, because a printed fault is an answer even if the time is over."""
-    print("  the time was over before all was printed: --seconds must be larger", flush=True)
-    os._exit(101)
-
-
-def print_fault(judged: Judged, wrong: Found, path: Path, end_by: float) -> None:
+def print_fault(judged: Judged, wrong: Found, path: Path) -> None:
     """Print where the texts are wrong, and what may help to see why."""
     print(*difference_lines(judged, wrong), sep="\n", flush=True)
-    if end_by < math.inf:
-        timer = threading.Timer(end_by - time.time(), end_with_status_1)
-        timer.daemon = True
-        timer.start()
     try:
         for remark in remarks(judged, wrong, path):
             print(f"  {remark}")
@@ -527,7 +512,7 @@ def print_verdict(judged: Judged) -> None:
 
 
 def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float = 1,
-                    K: int | None = None, N: int = 0, end_by: float = math.inf) -> int:
+                    K: int | None = None, N: int = 0) -> int:
     """Judge a file and print; return the exit status, 0 if all distributions are right."""
     judged = judged_file(path, temperature)._replace(tolerance=tolerance, N=N)
     if K and not judged.has_K:
@@ -547,7 +532,7 @@ def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float 
             judged = judged.under(sampling)._replace(toys={"D": D}, K=K or 2)
             wrong = first_wrong(judged)
     if wrong:
-        print_fault(judged, wrong, path, end_by)
+        print_fault(judged, wrong, path)
         return 1
     print_verdict(judged)
     return 0
@@ -596,14 +581,13 @@ def main(argv: list[str] | None = None) -> int:
     flags = vars(parser.parse_args(argv))
     file = flags["file"]
     seconds = flags.pop("seconds")
-    flags["end_by"] = time.time() + 0.9 * seconds  # in time for a last line
     # -B: the process leaves no files of compiled code
     program = [sys.executable, "-B", "-c", PROGRAM.format(flags)]
     try:
         status = subprocess.run(program, timeout=seconds).returncode
     except subprocess.TimeoutExpired:  # run() has killed the process
         print(f"{file} was still running after {seconds:g} s: an endless loop, or --seconds "
-              "must be larger. Only the toys with a line above were judged")
+              "must be larger. Only what is printed above was judged")
         return 2
     if status not in (100, 101, 102):  # it crashed, or the file called os._exit
         print(f"{file} ended its process without an answer (exit status {status})")

@@ -36,8 +36,6 @@ from sampling import at_least_float64
 from speculative import Model, Stop, has_ended
 
 Experiment = Callable[[Any], Any]  # function(rng) -> outcome
-# (text, memory, n_left) -> {(the ids of a round, memory): probability}
-RoundLaw = Callable[[tuple, Any, int], dict]
 # a state that is set or read draws nothing
 STATES = {"seed", "get_state", "set_state", "getstate", "setstate"}
 GENERATORS = {  # module: what draws random numbers in it
@@ -175,14 +173,14 @@ class Forbidden:
 
 
 def sources():
-    """Return (name, owner, attribute) of the sources of randomness in all loaded modules."""
+    """Return (name, owner, attribute, value) of the sources of randomness in loaded modules."""
     found = []
     for module, functions in GENERATORS.items():
         # a module that is not loaded cannot be called, and loading it would take time
         for function in functions.split() if module in sys.modules else []:
             *owners, attribute = function.split(".")
             owner = reduce(getattr, owners, sys.modules[module])
-            found.append((f"{module}.{function}", owner, attribute))
+            found.append((f"{module}.{function}", owner, attribute, getattr(owner, attribute)))
     return found
 
 
@@ -190,13 +188,12 @@ def sources():
 def no_other_chance():
     """Make every other source of randomness raise within this block."""
     found = sources()
-    originals = [getattr(owner, attribute) for _, owner, attribute in found]
     try:
-        for name, owner, attribute in found:
+        for name, owner, attribute, _ in found:
             setattr(owner, attribute, Forbidden(name))
         yield
     finally:
-        for (_, owner, attribute), original in zip(found, originals):
+        for _, owner, attribute, original in found:
             setattr(owner, attribute, original)
 
 
@@ -205,7 +202,7 @@ def forbid_in(namespaces):
 
     A file has such names after `from torch import rand` or `draw = np.random.default_rng(0)`.
     """
-    functions = [getattr(owner, attribute) for _, owner, attribute in sources()]
+    functions = [function for *_, function in sources()]
     kinds = (np.random.Generator, np.random.RandomState, random.Random)
     for namespace in namespaces:
         for name, value in namespace.items():
@@ -228,20 +225,16 @@ def run_once(function: Experiment, forks: list) -> tuple[Any, Any]:
     return outcome, math.prod(weights[branch] for weights, branch in forks)
 
 
-def other_branches(forks: list, n_earlier: int) -> list:
-    """Return the starts of the runs that differ from this run in one of its new decisions.
+def next_forks(forks: list) -> list | None:
+    """Return the start of the run after the run with these forks; None after the last run.
 
-    A start is a list of forks. The new decisions are those after the first n_earlier, and the
-    run took branch 0 of each. So a new decision with three branches gives two starts: the forks
-    before the decision, then its branch 2 or its branch 1.
+    The last decision that has one more branch takes it, and later decisions are made anew.
     """
-    starts = []
-    for i in range(n_earlier, len(forks)):
-        weights, _ = forks[i]
-        # downwards, because the last start is run first
-        for branch in range(len(weights) - 1, 0, -1):
-            starts.append([*forks[:i], (weights, branch)])
-    return starts
+    for i in reversed(range(len(forks))):
+        weights, branch = forks[i]
+        if branch + 1 < len(weights):
+            return [*forks[:i], (weights, branch + 1)]
+    return None
 
 
 def runs(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
@@ -250,13 +243,11 @@ def runs(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
     The forks are the decisions in order: the weights of the branches, and the branch that was
     taken.
     """
-    starts = [[]]  # the first decisions of runs that are not made yet
-    while starts:
-        forks = starts.pop()
-        n_earlier = len(forks)
+    forks: list | None = []
+    while forks is not None:
         outcome, probability = run_once(function, forks)
         yield outcome, probability, forks
-        starts += other_branches(forks, n_earlier)
+        forks = next_forks(forks)
 
 
 def paths(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
@@ -312,7 +303,7 @@ def text_law(x: Sequence[int], model: Model, N: int, stop: Stop = ()) -> dict:
     return {**stopped, **unfinished}
 
 
-def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, stop: Collection[int] = (),
+def composed_law(x: Sequence[int], one_round: Callable, N: int, stop: Collection[int] = (),
                  memory: Any = None) -> dict:
     """Return {(text, memory): p} of x and N new ids, from the laws of single rounds.
 

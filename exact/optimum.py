@@ -58,8 +58,5 @@ def best_accepted(guesses: ProbabilityOf, p_target: np.ndarray) -> Any:
         return all_in_A - sum(p_target[token] for token in A)
 
     n_vocab = len(p_target)
-    largest: Any = 0  # the excess of the empty set
-    for size in range(1, n_vocab + 1):
-        for A in combinations(range(n_vocab), size):
-            largest = max(largest, excess(A))
-    return 1 - largest
+    sets = (A for size in range(n_vocab + 1) for A in combinations(range(n_vocab), size))
+    return 1 - max(map(excess, sets))

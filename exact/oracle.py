@@ -47,8 +47,6 @@ How it works
  5. A verdict needs new random points, which all agree with their boxes.
 
 Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so the sides of boxes are exact.
-On the toys each wrong rule in KNOWN is seen, and so is each verifier with one wrong line
-(tests/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution
@@ -68,11 +66,7 @@ A program is started once. It reads lines of numbers (as 0.25 or 1e-05), and ans
 
 A program must flush its output after each line. If an answer stays in a buffer, the program is
 refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/ has programs
-in C, Rust and Go. In pytest, after `from oracle import Program, check`:
-
-    def test_our_verifier_is_exact():
-        report = check(Program(["./verifier"]))
-        assert report.exact, report
+in C, Rust and Go.
 """
 
 import argparse
@@ -89,6 +83,7 @@ import threading
 import time
 import traceback
 import weakref
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from numbers import Integral
@@ -217,11 +212,6 @@ KNOWN = {
 # figures that differ by less are called equal
 TOLERANCE = 3e-6
 
-DEPENDS = "a row's tokens depend on more than its arguments: on {}"
-ON_OTHERS = DEPENDS.format("other rows, on their number, or on earlier calls")
-ON_CHANCE = DEPENDS.format("random numbers drawn inside (then use check_by_sampling, or "
-                           "--sampling), or on earlier calls")
-
 NOT_KNOWN = ("not known: the distance is so small that it may come from intervals of uniforms "
              "that no point has met")
 ROUNDS_ALONE = ("rounds are judged one by one: random numbers that repeat in later rounds or "
@@ -229,11 +219,7 @@ ROUNDS_ALONE = ("rounds are judged one by one: random numbers that repeat in lat
 
 
 class Refused(Exception):
-    """State in one sentence why a verifier cannot be checked, and for which row of a call."""
-
-    def __init__(self, reason, row=None):
-        super().__init__(reason)
-        self.row = row  # None if the reason is not about a single row
+    """State in one sentence why a verifier cannot be checked."""
 
 
 class Report(NamedTuple):
@@ -352,7 +338,6 @@ class Cases:
         self.asarray = asarray
         self.padding = padding
         self.has_known_figures = rows is None and (K, V) == (3, 3) and not padding
-        self.n_answered = 0  # rows of all earlier calls, for the place of a refusal
         self.make_cases(draft)
 
     def make_cases(self, draft):
@@ -395,7 +380,6 @@ class Cases:
         tokens = array_of(result, len(case), self.K)
         # the verifier may have changed its arguments
         self.check_tokens(tokens, self.guesses[case], uniforms)
-        self.n_answered += len(case)
         return tokens
 
     def check_tokens(self, tokens, guesses, uniforms):
@@ -419,7 +403,7 @@ class Cases:
         if self.dtype == "float64" and has_one:
             reason += (" (so large that it is 1 in float32: such a verifier needs "
                        'dtype="float32", or --dtype float32)')
-        raise Refused(reason, row)
+        raise Refused(reason)
 
 
 def array_of(tokens, B, K):
@@ -486,14 +470,6 @@ def points_at_thresholds(boxes, box, rng):
     return points
 
 
-class Goals(NamedTuple):
-    """Hold a point with a different answer in each of some boxes."""
-
-    points: np.ndarray  # [n, n_axes]
-    rows: np.ndarray  # [n], their rows in the call
-    n_rows: int  # of the call
-
-
 def contradictions(boxes, box, points, tokens):
     """Return the numbers of boxes with different answers, and the first point with one in each.
 
@@ -502,23 +478,16 @@ def contradictions(boxes, box, points, tokens):
     """
     different = np.flatnonzero((tokens != boxes.tokens[box]).any(axis=1))
     wrong_boxes, first = np.unique(box[different], return_index=True)
-    rows = different[first]
-    return wrong_boxes, Goals(points[rows], rows, len(points))
+    return wrong_boxes, points[different[first]]
 
 
-class Search:
-    """Find the boxes on which answers are constant.
+class Search(NamedTuple):
+    """Find the boxes on which answers are constant."""
 
-    answer           (case [n], points [n, n_axes]) -> tokens [n, ..]
-    n_samples        points that are tried in each box
-    per_case         boxes of a case in the mean, at most
-    """
-
-    def __init__(self, answer, rng, n_samples, per_case=PER_CASE):
-        self.answer = answer
-        self.per_case = per_case
-        self.rng = rng
-        self.n_samples = n_samples
+    answer: Callable  # (case [n], points [n, n_axes]) -> tokens [n, ..]
+    rng: np.random.Generator
+    n_samples: int  # points that are tried in each box
+    per_case: int = PER_CASE  # boxes of a case in the mean, at most
 
     def cubes(self, n_cases, n_axes, top):
         """Return one box for each case, with all its uniforms."""
@@ -551,7 +520,7 @@ class Search:
 
     def halves(self, boxes, goals):
         """Return each box cut in two, where the answer changes before the goal."""
-        if len(goals.rows) == 0:
+        if len(goals) == 0:
             return boxes
         axis, coordinate = change_on_the_way(self.answer, boxes, goals)
         each = np.arange(len(axis))
@@ -582,51 +551,24 @@ class Search:
 def change_on_the_way(answer, boxes, goals):
     """Return for each box the axis on which its answer changes, and the coordinate there.
 
-    A walk leads from the low corner to the goal, where the answer is different. Step a moves
-    along axis a only: a walk from (0, 0) to (5, 7) has the points (0, 0), (5, 0) and (5, 7).
-    The first step that changes the answer decides the axis.
+    goals    [n, n_axes], a point with a different answer in each box
+
+    A walk leads from the low corner to the goal in steps of 1: first along axis 0, then along
+    axis 1, and so on. From (0, 0) to (5, 7) it has 12 steps and comes by (5, 0).
     """
-    walk = [boxes.low]
-    for a in range(goals.points.shape[1]):
-        after_step = walk[-1].copy()
-        after_step[:, a] = goals.points[:, a]
-        walk.append(after_step)
-    # [n_axes + 1, n, ..]: the answers at all points of the walks
-    tokens = np.stack([answer(boxes.case, points) for points in walk])
-    is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n]
-    constant = np.flatnonzero(~is_change.any(axis=0))
-    if len(constant):  # the answer at a goal is no longer different
-        place = place_in_call(goals.rows[constant[0]], goals.n_rows)
-        raise depends(constant[0], len(goals.rows), f"as {place}")
-    axis = is_change.argmax(axis=0)
-    each = np.arange(len(axis))
-    # step a leads from point a to point a + 1
-    before = np.stack(walk)[axis, each]
-    old = tokens[axis, each]
-    return axis, coordinate_of_change(answer, boxes.case, before, old, axis,
-                                      goals.points[each, axis])
+    ways = goals - boxes.low  # [n, n_axes], the steps along each axis
+    earlier = ways.cumsum(axis=1) - ways  # the steps along all axes before it
 
+    def point_after(n_steps):  # [n] -> [n, n_axes]
+        return boxes.low + np.clip(n_steps[:, None] - earlier, 0, ways)
 
-def coordinate_of_change(answer, case, before, old, axis, above):
-    """Return for each of n steps a coordinate at which the answer changes from `old`.
+    def is_old(n_steps):
+        """Return for each walk whether the answer after these steps is that of the corner."""
+        return (answer(boxes.case, point_after(n_steps)) == boxes.tokens).all(axis=1)
 
-    A step moves along its axis, from the point `before` to the coordinate `above`. The answer
-    is `old` at `before`, and a different one at the end of the step.
-
-    case, axis, above    [n]
-    before               [n, n_axes]
-    old                  [n, ..]
-    """
-    each = np.arange(len(case))
-    point = before.copy()  # the coordinate on the axis is overwritten
-
-    def is_old(coordinate):
-        """Return for each step whether the answer is old at this coordinate on its axis."""
-        point[each, axis] = coordinate
-        return (answer(case, point) == old).all(axis=1)
-
-    # bisection, in all steps at once: the answer is old at `below`, and not old at `above`
-    below = before[each, axis]
+    # bisection, in all walks at once: the answer is old after `below`, and not after `above`
+    below = np.zeros(len(goals), dtype=np.int64)
+    above = ways.sum(axis=1)
     while (above - below > 1).any():
         middle = (below + above) // 2
         is_old_there = is_old(middle)
@@ -634,11 +576,12 @@ def coordinate_of_change(answer, case, before, old, axis, above):
         above = np.where(is_old_there, above, middle)
 
     # both sides are called again, because the answers so far came in batches with other rows; a
-    # step of length 0 cannot change an answer that depends on its arguments alone
+    # walk without a step cannot change an answer that depends on its arguments alone
     wrong = np.flatnonzero((below >= above) | ~is_old(above - 1) | is_old(above))
     if len(wrong):
-        raise depends(wrong[0], len(case))
-    return above
+        raise depends(wrong[0], len(goals))
+    axis = (point_after(above) != point_after(above - 1)).argmax(axis=1)
+    return axis, point_after(above)[np.arange(len(axis)), axis]
 
 
 def call_again(answer, case, points, tokens, rng):
@@ -669,8 +612,11 @@ def place_in_call(row, n):
 
 def depends(row, n, earlier="in an earlier call", is_random=False):
     """Return what to raise if one of n rows gets other tokens than earlier."""
-    reason = ON_CHANCE if is_random else ON_OTHERS
-    return Refused(f"{reason}; {place_in_call(row, n)} got other tokens than {earlier}")
+    others = "other rows, on their number,"
+    if is_random:
+        others = "random numbers drawn inside (then use check_by_sampling, or --sampling),"
+    return Refused(f"a row's tokens depend on more than its arguments: on {others} or on "
+                   f"earlier calls; {place_in_call(row, n)} got other tokens than {earlier}")
 
 
 # ---- the verdict
@@ -722,19 +668,11 @@ def distances_of(came, should):
     return abs(came - should).reshape(len(came), -1).sum(axis=1) / 2
 
 
-def starts_of(texts, m):
-    """Return the distributions of the first m tokens of texts. [n_toys, V, .., V]"""
-    later_axes = range(1 + m, texts.ndim)
-    return texts.sum(axis=tuple(later_axes))
-
-
 def likeliest_round(cases, written, toy, start):
     """Return the number of this toy's likeliest round that begins with `start`, or None."""
     has_start = (written.tokens[:, : len(start)] == start).all(axis=1)
-    wrote_it = has_start & (cases.toy[written.case] == toy)
-    if not wrote_it.any():
-        return None
-    return np.argmax(written.weight * wrote_it)  # all other rounds count 0
+    weight = written.weight * has_start * (cases.toy[written.case] == toy)  # 0 of all others
+    return weight.argmax() if weight.any() else None
 
 
 def first_fault(cases, came, is_wrong, excess, toy, written):
@@ -780,8 +718,9 @@ def first_different_starts(cases, came, should, differ):
     [n_toys, V, .., V] each
     """
     for m in range(1, cases.K + 2):
-        starts = starts_of(came, m)
-        wanted = starts_of(should, m)
+        later_axes = tuple(range(1 + m, came.ndim))  # of the tokens after the first m
+        starts = came.sum(axis=later_axes)
+        wanted = should.sum(axis=later_axes)
         is_wrong = differ(starts, wanted)
         if is_wrong.any():
             return starts, is_wrong, starts - wanted
@@ -843,14 +782,9 @@ def report_on(cases, differ, method, written, seen=None):
     return Report(False, distance, text, first_wrong_token, rule, mean_tokens)
 
 
-def not_checked(refused, cases, verify):
+def not_checked(refused):
     """Return the Report on what cannot be judged."""
-    place = ""
-    if isinstance(verify, Program) and refused.row is not None:
-        # for a reader who counts lines from 1
-        place = f"line {cases.n_answered + refused.row + 1} of the input; "
-    text = f"not checked: {refused} ({place}{ORIGIN})"
-    return Report(None, np.nan, text, is_checked=False)
+    return Report(None, np.nan, f"not checked: {refused} ({ORIGIN})", is_checked=False)
 
 
 def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, rows=None,
@@ -932,7 +866,7 @@ def report_of_boxes(verify, cases):
         call_again(answer, case, points, answer(case, points), rng)
         boxes, is_certain = trusted_boxes(answer, cases, rng)
     except Refused as error:
-        return not_checked(error, cases, verify)
+        return not_checked(error)
     if boxes is None:
         return None
     method = f"{len(boxes.case):,} boxes"
@@ -1010,7 +944,7 @@ def check_by_sampling(verify, n=None, K=3, V=3, dtype="float64", asarray=np.asar
     try:
         tokens = cases.call(called, case, uniforms)
     except Refused as error:
-        return not_checked(error, cases, verify)
+        return not_checked(error)
     method = f"{len(case):,} sampled rounds"
     if pass_uniforms:
         method += ", because few boxes of uniforms do not describe the answers"
@@ -1092,7 +1026,6 @@ class Program:
                              f"{words!r}")
         self.seconds = seconds
         self.printed = {}  # {bytes of rows: their numbers as text}
-        self.row = 0  # the row of the call whose answer is read next
         try:
             # a session of its own, so that end() kills the program's children too
             self.process = subprocess.Popen(
@@ -1119,7 +1052,6 @@ class Program:
         if uniforms is not None:
             lines = [f"{line} {spaced(row)}" for line, row in zip(lines, uniforms.tolist())]
         tokens = []
-        self.row = 0
         # in parts, so that the time limit does not depend on the number of lines
         for start in range(0, len(lines), LINES):
             tokens += self.tokens_for(lines[start:start + LINES], K)
@@ -1157,7 +1089,6 @@ class Program:
                 raise self.refused(f"printed {quoted(answer)} instead of K + 1 = {K + 1} whole "
                                    "numbers for", line)
             tokens.append([int(word) for word in answer.split()])
-            self.row += 1
         return tokens
 
     def next_answer(self, line, seconds):
@@ -1176,7 +1107,7 @@ class Program:
     def refused(self, deed, line):
         """End the program; return what to raise."""
         self.end()
-        return Refused(f'the program {deed} the line "{line}"', self.row)
+        return Refused(f'the program {deed} the line "{line}"')
 
 
 # ---- the command
@@ -1211,10 +1142,8 @@ def verifier_of_file(path, sampling):
     in_its_folder(path)
     try:
         names = runpy.run_path(path)
-    except SyntaxError as error:
-        # the file's, or that of a module which the file imports
-        raise ValueError(f"need a Python file, got {error.filename}: line {error.lineno}: "
-                         f"{error.msg}") from None
+    except SyntaxError as error:  # it names the file, or a module which the file imports
+        raise ValueError(f"need a Python file: {error}") from None
     verify = names.get("verify")
     if not callable(verify):
         raise ValueError(f"need a function verify in {path}")

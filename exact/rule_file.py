@@ -94,7 +94,7 @@ def imports_of(folder: Path) -> Iterator[None]:
     this project imports as the project does.
     """
     before = [place for place in sys.path if place != str(folder)]
-    if in_project(folder):
+    if folder.is_relative_to(ROOT):
         sys.path[:] = [*before, str(folder)]
         yield
         return
@@ -111,11 +111,6 @@ def imports_of(folder: Path) -> Iterator[None]:
     finally:
         sys.modules.update(hidden)
         sys.path[:] = [str(folder), *before]
-
-
-def in_project(folder: Path) -> bool:
-    """Return whether a folder is this project's, or within it."""
-    return ROOT == folder or ROOT in folder.parents
 
 
 def is_below(folder: Path, module: Any) -> bool:
@@ -137,7 +132,7 @@ def namespaces(path: Path, functions: Iterable[Callable | None]) -> list[dict[st
     """
     folder = path.resolve().parent
     found = [getattr(function, "__globals__", {}) for function in functions]
-    if not in_project(folder):
+    if not folder.is_relative_to(ROOT):
         found += [vars(module) for name, module in sys.modules.items()
                   if is_below(folder, module) and not is_installed(folder, name, module)]
     return [*{id(names): names for names in found}.values()]  # each once

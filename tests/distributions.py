@@ -3,11 +3,10 @@
 exact/law.py enumerates a distribution; the functions here state what it must be equal to.
 """
 
-from math import inf, log
-
 import numpy as np
 
 from exact.law import total_variation
+from exact.oracle import kl
 
 LOWEST = 0.0  # the uniforms that random() can return are between these two
 HIGHEST = 1 - 2**-53
@@ -65,7 +64,4 @@ def surprise(n, frequency, p):
     In n draws of an event of probability p it exceeds log(2 / a) with a probability of at most a:
     a / 2 above p, and a / 2 below (Hoeffding 1963 Theorem 1).
     """
-    if p in (0, 1):
-        return 0 if frequency == p else inf
-    outcomes = ((frequency, p), (1 - frequency, 1 - p))
-    return n * sum(f * log(f / q) for f, q in outcomes if f)
+    return n * kl(np.float64(frequency), np.float64(p))

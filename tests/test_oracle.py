@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tomllib
 from functools import partial
-from itertools import combinations, count, cycle, product
+from itertools import count, cycle, product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -158,11 +158,6 @@ def test_known_has_every_wrong_rule_with_enumerated_figures():
         assert oracle.KNOWN[name] == known_figures(names[name])
 
 
-def test_no_two_wrong_rules_have_the_same_figures():
-    for one, other in combinations(KNOWN.values(), 2):
-        assert max(abs(np.subtract(one, other))) > 100 * oracle.TOLERANCE
-
-
 # ---- small faults
 
 @pytest.mark.parametrize("part, with_epsilon", [
@@ -259,12 +254,6 @@ def test_a_fault_in_one_round_of_5000_is_seen():
     assert check(short).exact is False
 
 
-def test_a_draw_from_many_tokens_has_enough_boxes():
-    """With rows of 64 tokens a case has more boxes than with three."""
-    rows = np.random.default_rng(0).dirichlet(np.ones(64), size=(2, 65))
-    assert check(chain, K=1, rows=rows).exact is True
-
-
 def test_a_verifier_may_overwrite_its_arguments():
     def in_place(guesses, p_draft, p_target, uniforms):
         tokens = chain(guesses, p_draft, p_target, uniforms)
@@ -296,7 +285,7 @@ def test_a_right_rule_with_an_interval_that_no_point_meets_is_not_called_wrong(
     assert check(right, K=1, rows=rows, tolerance=tolerance).exact is not False
 
 
-def test_the_rounding_of_a_draw_grows_with_the_vocabulary(monkeypatch):
+def test_the_rounding_and_the_boxes_of_a_draw_grow_with_the_vocabulary(monkeypatch):
     monkeypatch.setattr(oracle, "SAMPLES", 4)
     draft = np.tile(np.eye(100)[0], (101, 1))
     target = np.random.default_rng(0).dirichlet(np.ones(100), size=101)
@@ -413,10 +402,7 @@ EXAMPLE = r" for guesses \[\d, \d, \d\] and uniforms \[[\d., e-]+\]"
 
 @pytest.mark.parametrize("change, sentence", [
     (lambda tokens: tokens[:, :-1], r"\[1024, 4\], got int64 of shape \[1024, 3\]"),
-    (lambda tokens: None, r"got object of shape \[\]"),
-    (lambda tokens: tokens * np.nan, "need signed integers of shape .*, got float64"),
     (lambda tokens: tokens.astype(np.uint8), "need signed integers .*, got uint8"),
-    (lambda tokens: [[0], [1, 2]], r"need one array of tokens, got a list"),
     (lambda tokens: (tokens, tokens[:, 0]), r"need one array of tokens, got a tuple"),
     (lambda tokens: np.full_like(tokens, 7),
      r"need 1 to 4 tokens of 0 .. 2 for 3 guesses, then -1, got \[7, 7, 7, 7\]" + EXAMPLE),
@@ -444,7 +430,7 @@ CALLS = count(1)
     (lambda B: np.arange(B) == 700,
      r"other rows, .* row \d+ of a call with B = \d+ got .* as row 700 of a call with B = 1,024 "),
     (lambda B: np.arange(B) == 5000, ""),
-    (lambda B: np.arange(B) >= 60_000, r"as row 6\d{4} of a call with B = 6\d,"),
+    (lambda B: np.arange(B) >= 60_000, "got other tokens than in an earlier call"),
     (lambda B: np.full(B, B == 1), ""),
     (lambda B: np.full(B, B == 4), r"row 0 of a call with B = 4 got .* row \d+ .* B = 1,024 "),
     (lambda B: np.full(B, B == 256), ""),
@@ -654,9 +640,9 @@ def test_a_copy_says_where_it_is_from():
 
 @pytest.mark.parametrize("text, sentence", [
     ("x = 1", "need a function verify in mine.py"),
-    ("# Title\n* a list", "need a Python file, got mine.py: line 2: "),
+    ("# Title\n* a list", "need a Python file: invalid syntax (mine.py, line 2)"),
     ("from pathlib import Path\nPath('other.py').write_text('\\nx = (')\nimport other",
-     "other.py: line 2: '(' was never closed"),
+     "need a Python file: '(' was never closed (other.py, line 2)"),
     ("verify = max", "operands could not be broadcast"),
     ("\nimport nosuch", "mine.py, line 2: ModuleNotFoundError: No module named 'nosuch'"),
     ("raise SystemExit", "mine.py, line 1: SystemExit:"),

@@ -45,13 +45,6 @@ def test_the_acceptance_rate_is_1_minus_TV_and_1_minus_D_LK(p_draft, p_target):
     assert alpha == pytest.approx(1 - abs(p_target - mean).sum(), abs=1e-12)  # D_LK
 
 
-@given(alphas, lookaheads)
-def test_expected_tokens_is_the_mean_of_the_capped_geometric_distribution(alpha, K):
-    distribution = {t + 1: alpha**t * (1 - alpha) for t in range(K)} | {K + 1: alpha**K}
-    assert sum(distribution.values()) == 1
-    assert expected_tokens(alpha, K) == sum(n * p for n, p in distribution.items())
-
-
 @given(alphas, lookaheads, ratios)
 def test_walltime_improvement_is_theorem_3_8_at_every_alpha(alpha, K, c):
     assert walltime_improvement(alpha, K, c) == improvement(alpha, K, c)

@@ -10,6 +10,7 @@ from functools import cache, partial
 import numpy as np
 from hypothesis import strategies as st
 
+from exact.rules.verifiers import best_of as one_hot
 from exact.toys import mapped
 from variants.shared.branches import Tree
 
@@ -36,11 +37,6 @@ def toy(n_vocab, seed, zeros=0.3, exact=False):
         return np.array([row(ids[: len(ids) - i]) for i in reversed(range(n_last))])
 
     return model
-
-
-def one_hot(row):
-    """Return the row with all mass on its largest entry."""
-    return np.eye(len(row))[np.argmax(row)]
 
 
 def ulp_away(row):

@@ -200,16 +200,6 @@ def needed_alpha(c: float, pass_cost: Sequence[float]) -> float | None:
     return min(alphas, default=None)
 
 
-def pass_cost_of_flag(m: list[float]) -> list[float]:
-    """Return the costs of passes over 1, 2, 3, .. rows; --m has those of 2, 3, .. rows."""
-    for cost in m:
-        if not 0 < cost < np.inf:
-            raise ValueError(f"need 0 < --m < inf, got {cost}")
-    if len(m) == 1:
-        m = m * 8  # the number holds for 2 to 9 rows
-    return [1.0, *m]
-
-
 def tokens_of_flags(args: Namespace, most: int) -> tuple[str, list[float]]:
     """Return in words what the flags give, and the tokens per round of K = 0 .. `most`."""
     share = args.accepted_per_drafted
@@ -252,7 +242,8 @@ def main(argv=None):
         help="share of the drafted guesses at position 1, 2, .. that is accepted, as vLLM and "
         "llama.cpp report it (replaces --alpha)")
     args = parser.parse_args(argv)
-    pass_cost = pass_cost_of_flag(args.m)
+    # the costs of passes over 1, 2, 3, .. rows; a single number holds for 2 to 9 rows
+    pass_cost = [1.0, *(args.m * 8 if len(args.m) == 1 else args.m)]
     given, tokens = tokens_of_flags(args, len(pass_cost) - 1)
     speedups = [tokens[K] / round_time(K, args.c, cost) for K, cost in enumerate(pass_cost)]
     best = speedups.index(max(speedups))  # of equal ones the smallest K

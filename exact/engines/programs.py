@@ -94,6 +94,7 @@ def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabi
 
     params = xllamacpp.CommonParams()
     draft = params.speculative.draft
+    kinds = xllamacpp.common_speculative_type
     params.verbosity = 0
     params.hostnames = ["127.0.0.1"]
     params.model.path = str(target_path)
@@ -106,10 +107,8 @@ def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabi
         draft.n_max = n_guesses
         draft.n_min = 1
         draft.p_min = 0.0
-        kinds = xllamacpp.common_speculative_type
         params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
     if copies:  # what followed the last tokens earlier in the text
-        kinds = xllamacpp.common_speculative_type
         params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
     # float32 only: a lower precision would change the rows
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED

@@ -13,7 +13,7 @@ tests/test_rules.py compares every figure of docs/wild_tables.md with the enumer
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from math import ceil, isclose, log
+from math import ceil, isclose, log, log1p
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from lib.terminal import Help, Parser, command, print_safely
 
 ROUNDING = 1e-12  # nats: a smaller divergence is rounding
 ERROR = 1e-6  # the probability that texts are taken for those of the wrong source
-STEPS = 80  # of a search in which each step leaves two thirds of an interval
+EXPONENTS = np.linspace(0, 1, 1001)  # values of s that are tried
 
 
 def texts_needed(found: Found) -> str:
@@ -38,19 +38,15 @@ def texts_needed(found: Found) -> str:
     mistakes sum to at most a(s)^n for each s in [0, 1], where a(s) is the sum of rule^s
     target^(1 - s) over all texts (Chernoff). This is ERROR for n = log(ERROR) / log(a(s)).
     """
-    pairs = [(float(p), float(found.wanted[text])) for text, p in found.texts.items()
+    pairs = [(p, found.wanted[text]) for text, p in found.texts.items()
              if p and text in found.wanted]
     if not pairs:  # every text of the rule is impossible, so the first one shows it
         return "1"
-    p, p_wanted = np.array(pairs).T
-    low, high = 0.0, 1.0
-    for _ in range(STEPS):  # a(s) is convex, so its least value is not beyond a larger one
-        left, right = (2 * low + high) / 3, (low + 2 * high) / 3
-        if sum(p**left * p_wanted**(1 - left)) < sum(p**right * p_wanted**(1 - right)):
-            high = right
-        else:
-            low = left
-    nats = -log(sum(p**low * p_wanted**(1 - low)))
+    # a(s) - 1 is summed, because a difference near 1e-8 from 1 would lose half of its digits
+    terms = [float(p_wanted) * np.expm1(EXPONENTS * log1p(float((p - p_wanted) / p_wanted)))
+             for p, p_wanted in pairs]
+    missing = float(1 - sum(p_wanted for _, p_wanted in pairs))  # texts that the rule lacks
+    nats = -log1p(np.sum(terms, axis=0).min() - missing)
     return "-" if nats <= ROUNDING else f"{ceil(log(1 / ERROR) / nats):,}"
 
 
@@ -124,24 +120,6 @@ def project(words: str, url: str) -> str:
     return repository[1] if repository else words
 
 
-def public_rules() -> list[tuple]:
-    """Return [(project, rule, links, Found on toy A with K = 3)] of the wrong rules with links.
-
-    A rule has an entry for each of its projects; the entries are sorted by project.
-    """
-    entries = []
-    for rules, enumerated in ((register.RULES, enumerated_rule),
-                              (settings.SETTINGS, enumerated_setting)):
-        for rule in rules:
-            links: dict[str, list] = {}
-            if not rule.exact:
-                for words, url in re.findall(r"\[(.*?)\]\((.*?)\)", rule.seen):
-                    links.setdefault(project(words, url), []).append(f"[{words}]({url})")
-            entries += [(name, rule, ", ".join(of_project), enumerated(rule, "A", 3))
-                        for name, of_project in links.items()]
-    return sorted(entries, key=lambda entry: entry[0].lower())
-
-
 def first_token(found: Found) -> str:
     """Return the distribution of the first new token, as a bar and as numbers, or "right"."""
     got, wanted = ([float(prefix_law(texts, len(X) + 1)[*X, token]) for token in range(3)]
@@ -153,10 +131,23 @@ def first_token(found: Found) -> str:
 
 
 def public_table() -> str:
-    """Return the table of the wrong rules that were met in public, by project."""
-    lines = [[name, rule.id, rule.status, first_token(found),
-              f"{float(found.distance):.4f}", links]
-             for name, rule, links, found in public_rules()]
+    """Return the table of the wrong rules that were met in public, on toy A with K = 3.
+
+    A rule has a line for each of its projects; the lines are sorted by project.
+    """
+    lines = []
+    for rules, enumerated in ((register.RULES, enumerated_rule),
+                              (settings.SETTINGS, enumerated_setting)):
+        for rule in rules:
+            links: dict[str, list] = {}
+            if not rule.exact:
+                for words, url in re.findall(r"\[(.*?)\]\((.*?)\)", rule.seen):
+                    links.setdefault(project(words, url), []).append(f"[{words}]({url})")
+            for name, of_project in links.items():
+                found = enumerated(rule, "A", 3)
+                lines.append([name, rule.id, rule.status, first_token(found),
+                              f"{float(found.distance):.4f}", ", ".join(of_project)])
+    lines.sort(key=lambda line: line[0].lower())
     return markdown_table(["project", "rule", "status", "first token", "total variation",
                            "where"], lines)
 

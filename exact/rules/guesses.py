@@ -161,11 +161,8 @@ def rates(confidences, costs):  # [.., k] -> [.., k + 1]
     The draft's confidence in guess t is the largest probability of its row. The product of the
     first n confidences is the estimate of the probability that n guesses are accepted.
     """
-    # passed[.., n] is the product of the first n confidences; passed[.., 0] is 1. ones_like
-    # keeps the number type, so Fractions stay exact
-    shape_of_ones = (*np.shape(confidences)[:-1], 1)  # [.., 1]
-    ones = np.ones_like(confidences, shape=shape_of_ones)
-    passed = np.concatenate([ones, confidences], axis=-1).cumprod(axis=-1)
+    # passed[.., n] is the product of the first n confidences; passed[.., 0] is 1
+    passed = np.insert(confidences, 0, 1, axis=-1).cumprod(axis=-1)
     # a round with n guesses writes 1 + passed[1] + .. + passed[n] tokens
     tokens = passed.cumsum(axis=-1)
     n_costs = passed.shape[-1]  # k + 1

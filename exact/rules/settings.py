@@ -35,18 +35,10 @@ from exact.law import composed_law, law, text_law
 from exact.rules.guesses import unchanged_rows
 from exact.rules.register import MLX_SWIFT, SGLANG, commit, file_at, pull
 from exact.toys import N_NEW, TOYS, Found, Setting, X, row_under, under
-from speculative import Model, Round, guess, speculative_step, up_to_stop
+from speculative import Model, guess, speculative_step, up_to_stop
 
 STOP = 2  # the stop token
 FEWEST = 2  # new tokens that must come before STOP
-
-# the functions of a rule, described above
-Record = tuple[int, ...]
-Given = Callable[[Record, list[int], int], Record | None]
-Keep = Callable[[Record, Round], Record]
-Cut = Callable[[list[int], tuple[int, ...], bool], list[int]]
-Under = Callable[[np.ndarray, list[int]], np.ndarray]
-Propose = Callable[[list[int], int, Any, Model, Under], tuple[list[int], list[np.ndarray]]]
 
 
 # ---- setting(row, seen): the weights of the next token, given the new tokens before it, `seen`
@@ -145,11 +137,11 @@ class SettingRule(NamedTuple):
     name: str
     setting: Setting
     exact: bool
-    given: Given = own_tokens
-    keep: Keep = keep_text
-    cut: Cut = until_stop
+    given: Callable = own_tokens
+    keep: Callable = keep_text
+    cut: Callable = until_stop
     stop: tuple[int, ...] = ()
-    propose: Propose = draft_alone
+    propose: Callable = draft_alone
     # links to engines that do so. The argument `seen` of a setting is different: tokens
     seen: str = ""
     status: str = "shipped"  # as in register.Rule
@@ -212,7 +204,7 @@ SETTINGS = [
 # ---- enumeration
 
 def setting_round(rule: SettingRule, draft: Model, target: Model, K: int, n_left: int,
-                  x: list[int], record: Record, rng: Any) -> tuple[tuple[int, ...], Record]:
+                  x: list[int], record: tuple[int, ...], rng: Any) -> tuple[tuple, tuple]:
     """Return the tokens of a round that become text, and the record after the round."""
     def target_rows(ids, n_last):
         guesses = ids[len(x) :]
@@ -234,8 +226,11 @@ def setting_round(rule: SettingRule, draft: Model, target: Model, K: int, n_left
     return tuple(rule.cut(done.ids, rule.stop, is_last)), rule.keep(record, done)
 
 
-def setting_texts(rule: SettingRule, draft: Model, target: Model, K: int) -> dict:
-    """Return {text: p} of whole texts under a rule, enumerated round by round."""
+@cache
+def enumerated_setting(rule: SettingRule, toy: str, K: int) -> Found:
+    """Return the distribution of whole texts under a rule, and the right one."""
+    draft, target = TOYS[toy]
+
     def one_round(x, record, n_left):
         return law(partial(setting_round, rule, draft, target, K, n_left, list(x), record))
 
@@ -244,12 +239,5 @@ def setting_texts(rule: SettingRule, draft: Model, target: Model, K: int) -> dic
     by_record = composed_law(X, one_round, N_NEW, rule.stop, memory=())
     for (text, _), p in by_record.items():
         texts[text] += p
-    return texts
-
-
-@cache
-def enumerated_setting(rule: SettingRule, toy: str, K: int) -> Found:
-    """Return the distribution of whole texts under a rule, and the right one."""
-    draft, target = TOYS[toy]
     wanted = text_law(X, under(rule.setting, target, len(X)), N_NEW, rule.stop)
-    return Found(toy, K, setting_texts(rule, draft, target, K), wanted)
+    return Found(toy, K, texts, wanted)
