@@ -2,11 +2,12 @@
 
 from itertools import count
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 
 from gpt2 import GPT2
-from measure import clock, race
+from measure import clock, costs, race
 from measure.costs import SPREAD, disturbance, least_costs, timed_turns
 from measure.passes import Run, Timed
 from measure.race import tokens_per_second
@@ -66,8 +67,8 @@ def test_a_draft_that_is_made_once_has_read_nothing_before_each_text(monkeypatch
 PYTORCH = [54, 94, 114, 87, 73, 78]  # of passes over 1 .. 6 rows, on an idle machine
 
 
-def turns_of(slowdown, n_turns=12):
-    """Return the turns of a draft pass of 5 and of PYTORCH's passes, with a fake clock.
+def turns_of(slowdown):
+    """Return 12 turns of a draft pass of 5 and of PYTORCH's passes, with a fake clock.
 
     slowdown(turn) multiplies the time of every pass of a turn.
     """
@@ -82,8 +83,8 @@ def turns_of(slowdown, n_turns=12):
 
         return model
 
-    return timed_turns(model_of([5]), model_of(PYTORCH), [1], len(PYTORCH), n_turns,
-                       clock=lambda: now)
+    with mock.patch.object(costs, "time", SimpleNamespace(perf_counter=lambda: now)):
+        return timed_turns(model_of([5]), model_of(PYTORCH), [1], len(PYTORCH), 12)
 
 
 def test_times_that_repeat_are_used_as_they_are_though_more_rows_may_take_less_time():
@@ -91,9 +92,9 @@ def test_times_that_repeat_are_used_as_they_are_though_more_rows_may_take_less_t
     noise = np.random.default_rng(0).uniform(1, 1 + SPREAD, 12)
     turns = turns_of(lambda turn: noise[turn])
     assert disturbance(turns) == ""
-    costs = least_costs(turns_of(lambda turn: 1))
-    assert costs == (5, PYTORCH)
-    assert best_K(0.8, costs.c, costs.pass_cost) == 4
+    least = least_costs(turns_of(lambda turn: 1))
+    assert least == (5, PYTORCH)
+    assert best_K(0.8, least.c, least.pass_cost) == 4
 
 
 def test_a_slow_moment_does_not_disturb_but_a_time_that_does_not_repeat_does():

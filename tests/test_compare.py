@@ -5,7 +5,6 @@
 """
 
 import shlex
-from functools import partial
 from itertools import count
 from types import SimpleNamespace
 
@@ -82,7 +81,7 @@ class Counting:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    for module in (measure.passes, main, run.task):
+    for module in (measure.passes, measure.costs, main, run.task):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -292,27 +291,25 @@ def model_of_rows(clock, seconds_per_row, slow_calls=()):
 def measured(clock, draft_row, target_row, ids, n_rows, slow_calls=()):
     """Return the costs of two models with these seconds per row."""
     models = model_of_rows(clock, draft_row), model_of_rows(clock, target_row, slow_calls)
-    return measure_costs(*models, ids, n_rows, clock.perf_counter)
+    return measure_costs(*models, ids, n_rows)
 
 
 @pytest.mark.parametrize("ids", [[0], [0] * 30])
 @pytest.mark.parametrize("n_rows", [1, 4, 9])
-def test_a_pass_costs_its_new_rows_and_neither_the_text_nor_a_slow_turn_matters(ids, n_rows):
+def test_a_pass_costs_its_new_rows_and_neither_the_text_nor_a_slow_turn_matters(
+        clock, ids, n_rows):
     first_turn = range(1, 1 + n_rows)  # call 0 reads the text
-    costs = measured(Clock(), 1e-4, 4e-4, ids, n_rows, slow_calls=first_turn)
+    costs = measured(clock, 1e-4, 4e-4, ids, n_rows, slow_calls=first_turn)
     assert costs.draft == approx(1e-4)
     assert costs.passes == approx([4e-4 * n for n in range(1, n_rows + 1)])
 
 
-def test_slow_models_are_measured_once():
-    clock = Clock()
+def test_slow_models_are_measured_once(clock):
     measured(clock, SECONDS, SECONDS, [0] * 9, 3)
     assert clock.now == approx(SECONDS * (9 + 9 + 1 + 1 + 2 + 3))
 
 
-def test_the_seconds_of_measuring_are_counted_and_shown(clock, monkeypatch):
-    monkeypatch.setattr(measure.costs, "measure_costs",
-                        partial(measure_costs, clock=clock.perf_counter))
+def test_the_seconds_of_measuring_are_counted_and_shown(clock):
     got = run_figures(clock, K="auto", N=30, x=(4,))  # the draft is right: 8 guesses, 9 tokens
     measuring = 1 + 11 + 1 + sum(10 + n for n in range(1, 10))  # read the text; one of each
     assert_figures(got, measuring_s=measuring,
