@@ -44,6 +44,7 @@ from measure.race import (
     race,
     race_figures,
     ratio,
+    same_texts,
     seconds_per_token,
     write_text,
 )
@@ -107,14 +108,13 @@ def row_figures(runs, plain, kinds, temperature):
     figures = race_figures(runs, plain)
     seconds = seconds_per_token(runs)
     total = sum(seconds.values())
-    n_same = sum(text.ids == other.ids for text, other in zip(runs[0], plain[0]))
     return {"tokens_per_s": float(np.median(writing_rates(runs))),
             "speedup": over_prompts(gains),
             "by_kind": {kind: float(np.median(gains[np.array(kinds) == kind]))
                         for kind in dict.fromkeys(kinds)},
             "tokens_per_pass": figures["tokens_per_pass"], "acceptance": figures["acceptance"],
             **{name: seconds[name] / total for name in SHARES},
-            "same": "-" if temperature else f"{n_same} of {len(kinds)}"}
+            "same": "-" if temperature else same_texts(runs, plain)}
 
 
 def writing_rates(runs):  # -> [repeats, prompts]

@@ -21,7 +21,7 @@ from measure import command
 from measure.clock import machine
 from measure.command import gain
 from measure.models import OPENINGS, load_benchmark_pair, named
-from measure.race import builder, costs_at, race, race_figures
+from measure.race import builder, costs_at, race, race_figures, same_texts
 from run.flags import parse_args
 from utils import MODELS_DIR
 from variants import DECODERS
@@ -83,18 +83,11 @@ def rows_at(temperature, rows, args):
 def decoder_row(result, plain, temperature):
     """Return the numbers of one row."""
     figures = race_figures(result, plain)
-    if temperature:  # drawn texts differ
-        same = "-"
-    else:
-        # Greedy texts are equal in all repeats, so the first repeat is enough.
-        texts = result[0]
-        plain_texts = plain[0]
-        n_same = sum(text.ids == other.ids for text, other in zip(texts, plain_texts))
-        same = f"{n_same} of {len(plain_texts)}"
     return {"tokens/pass": figures["tokens_per_pass"],
             "positions/pass": figures["rows_per_pass"],
             "ms/token": 1e3 / figures["tokens_per_s"]["median"],
-            "speed-up (slowest - fastest)": gain(figures), "same": same}
+            "speed-up (slowest - fastest)": gain(figures),
+            "same": "-" if temperature else same_texts(result, plain)}  # drawn texts differ
 
 
 def all_figures(args):

@@ -144,6 +144,12 @@ def race_figures(runs, plain, K=0):
     return figures
 
 
+def same_texts(runs, plain):
+    """Return how many texts of the first repeat are plain decoding's, such as "5 of 6"."""
+    n_same = sum(text.ids == other.ids for text, other in zip(runs[0], plain[0]))
+    return f"{n_same} of {len(plain[0])}"
+
+
 def tokens_per_second(runs):  # -> [repeats]
     """Return the tokens per second of each repeat: all written tokens / all their seconds."""
     n_tokens = [sum(text.n_written for text in texts) for texts in runs]
