@@ -19,7 +19,7 @@ import run.task
 from lib.prefix import common_prefix
 from measure.costs import SECONDS, measure_costs
 from measure.passes import Run, Timed, acceptance_figures
-from run.compare import difference_of_texts, measured_speedup, parting_of_texts, speedup_with_prompt
+from run.compare import difference_of_texts, parting_of_texts, speedups
 from run.describe import comparison_in_words, judge_command, next_step, table_lines
 from run.flags import parse_args
 from run.task import Task, load_task
@@ -223,7 +223,8 @@ def test_only_the_papers_decoder_has_a_prediction(clock):
     ((7, 50.0), (100, 7.0), None)])
 def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(plain, fast, speedup):
     runs = [Run(None, None, [1] * n, [], seconds) for n, seconds in (plain, fast)]
-    assert measured_speedup(*runs) == speedup_with_prompt(*runs) == speedup
+    found = speedups(task_of_target([2]), *runs, alpha=None)
+    assert found["speedup_measured"] == found["speedup_with_prompt"] == speedup
 
 
 def test_a_speedup_that_one_round_leaves_unknown_has_its_reason(clock):
