@@ -14,7 +14,6 @@ Figures in the text are renewed from the tables that markers name (docs/figures.
 """
 
 import importlib
-import inspect
 import re
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from benchmarks.variants import read_row
 from docs import figures
 from docs.tables import stored
 from exact.rules import register, settings
+from page.listing import code_lines
 from variants import DECODERS
 
 ROOT = Path(__file__).parent.parent
@@ -48,9 +48,8 @@ def source(argument):
     codes = []
     for name in names:
         # attrgetter, not getattr, because a name may be CLASS.METHOD.
-        code = inspect.getsource(attrgetter(name)(module))
-        without_docstring = re.sub(r'\n +"""(.|\n)*?"""', "", code, count=1)
-        codes.append(without_docstring.rstrip())
+        lines = code_lines(attrgetter(name)(module))
+        codes.append("\n".join(text for _, text in lines))
     return "\n\n".join(codes)
 
 
