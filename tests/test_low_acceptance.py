@@ -1,13 +1,11 @@
 """Faults in a draft: their texts stay exact, and the table of their acceptance."""
 
-import json
 from functools import partial
 
 import numpy as np
 import pytest
 
 from benchmarks import low_acceptance
-from benchmarks.__main__ import main
 from docs.tables import stored
 from exact.law import law, text_law
 from gpt2 import GPT2
@@ -16,7 +14,6 @@ from measure.models import OPENINGS
 from measure.passes import Run
 from sampling import with_sampling
 from speculative import Round, complete, draft_and_verify, generate
-from tests.commands import outcome
 from tests.distributions import assert_same_law
 
 K = low_acceptance.GUESSED
@@ -117,12 +114,3 @@ def test_the_table_shows_a_text_that_differs_and_untested_guesses():
         {"texts": "1 prompt", "repeats": 2, "rows": {"none": row}}, None)
     assert table.endswith("| none | 0.50 (0.50 - 0.50) | - | 1.50 | 0 |")
     assert second.endswith("| none | - | 0.25 (0.25 - 0.25) |")
-
-
-def test_the_command_writes_what_it_shows(tmp_path, monkeypatch):
-    monkeypatch.setattr(low_acceptance, "OPENINGS", OPENINGS[:2])
-    monkeypatch.setattr(low_acceptance, "FAULTS", {"none": low_acceptance.Fault()})
-    path = tmp_path / "a.json"
-    status, out, _ = outcome(main, "low_acceptance", "--N", 8, "--json", path)
-    assert status == 0 and outcome(main, "low_acceptance", "--show", path)[1] == out
-    assert json.loads(path.read_text("utf-8"))["rows"]["none"]["identical"] == 2

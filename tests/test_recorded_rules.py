@@ -89,18 +89,15 @@ def rounds(monkeypatch):
     return rounds
 
 
-def test_a_round_starts_after_what_the_ratio_test_added_or_begins_the_next_text(rounds):
+def test_a_round_of_the_ratio_rule_has_its_places_chain_and_starts_after_the_round_before(rounds):
+    """Or it begins the next text."""
     for this, after in pairwise(rounds):
+        assert all(map(np.array_equal, this.chain, this.place.chain()))
         x = this.x + this.ids
         is_complete = len(x) >= 11
         assert after.x == ([0] if is_complete else x)
         assert after.text == this.text + is_complete
     assert len(rounds) == 60 and rounds[-1].text > 10
-
-
-def test_the_ratio_test_gets_the_chain_of_each_place(rounds):
-    for each in rounds:
-        assert all(map(np.array_equal, each.chain, each.place.chain()))
 
 
 def test_each_text_has_its_own_random_numbers(rounds):

@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from benchmarks import acceptance, batch, engines, patterns, rules, speed, variants
+from benchmarks import acceptance, batch, engines, low_acceptance, patterns, rules, speed, variants
 from benchmarks.__main__ import NAMES, main
 from lib.prefix import common_prefix
 from lib.terminal import try_to_write
@@ -45,6 +45,7 @@ SMALL = {  # constants of the commands, which make them fast
     variants: ONE_TEXT,
     acceptance: dict(TEMPERATURES=[0.5, 1.0], LENGTH=12),
     rules: dict(LENGTH=12),
+    low_acceptance: dict(OPENINGS=["A fox", "A bear"], FAULTS={"none": low_acceptance.Fault()}),
     patterns: dict(ONE_TEXT, PROPERTIES={"an age": {"age": {"enum": [4, 21, 30]}}})}
 
 
@@ -289,6 +290,7 @@ ONCE = "--N 3 --repeats 1"
     (variants, f"{ONCE} --rows stopping lookup", "3 new tokens"),
     (acceptance, "--texts 2", "2 texts of 12 tokens"),
     (rules, "--rounds 6", "Temperature 0.7: 6 rounds of"),
+    (low_acceptance, "--N 8", " | 2 |\n"),  # identical texts at temperature 0
     (patterns, "--repeats 1", "An age, temperature 1:")])
 def test_what_a_command_measures_it_shows_again(module, words, shown, tmp_path, monkeypatch):
     if module is patterns:
@@ -299,7 +301,7 @@ def test_what_a_command_measures_it_shows_again(module, words, shown, tmp_path, 
     status, measured, _ = outcome(main, name, *words.split(), "--json", path)
     assert (status, measured) == outcome(main, name, "--show", path)[:2]
     assert status == 0 and shown in measured and "| --- |" in measured
-    is_timed = module not in (acceptance, rules)
+    is_timed = module not in (acceptance, rules, low_acceptance)
     assert ("Measured on 20" in measured) == is_timed
 
 
