@@ -38,8 +38,8 @@ from measure.clock import machine
 from measure.costs import N_ROWS, disturbance, least_costs, timed_turns
 from measure.models import OPENINGS, named
 from measure.positions import (
+    accepted_share,
     counts_of_race,
-    overall_acceptance,
     position_figures,
     speedups_of_counts,
 )
@@ -235,7 +235,8 @@ def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts:
     counts = counts_of_race(runs, MOST_GUESSES)
     positions = [place | {"predicted": speedup} for place, speedup in
                  zip(position_figures(counts), speedups_of_counts(counts, costs).values())]
-    return {"acceptance": overall_acceptance(counts), "positions": positions}
+    acceptance = accepted_share(counts.accepted.sum(), counts.tested.sum())
+    return {"acceptance": float(acceptance), "positions": positions}
 
 
 def race_rows(results: dict[str, list], chains: dict[str, int], n_candidates: int) -> dict:
