@@ -1,4 +1,4 @@
-"""Test benchmarks/rules.py: a recorded round gives each test its mean; the page has the figures."""
+"""Test benchmarks/rules.py: a recorded round gives each test its mean."""
 
 from collections import defaultdict
 from functools import partial
@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks import rules
-from exact import expected
 from exact.expected import chain_mean, mean_tokens
 from exact.law import expectation
 from exact.toys import TOYS, X
 from speculative import guess, make_step, verify
-from tests.pages import file_text, output
 from tests.toys import path_by_path
 from variants.block import block_verify
 from variants.multipath import guess_paths, verify_best_path
@@ -107,8 +105,3 @@ def test_each_text_has_its_own_random_numbers(rounds):
         guesses[each.text] += each.place.tree.tokens
     beginnings = [tuple(tokens[:15]) for tokens in guesses.values() if len(tokens) >= 15]
     assert len(set(beginnings)) == len(beginnings) > 5
-
-
-def test_the_page_quotes_what_the_command_prints():
-    quoted = output(file_text("benchmarks/RESULTS.md"), "-m exact.expected")
-    assert expected.ladder_table() == quoted
