@@ -43,7 +43,7 @@ from measure.positions import (
     position_figures,
     speedups_of_counts,
 )
-from run.entries import entries_of_line, opened_prompts, prompt_lines
+from run.entries import entries_of_line, prompt_lines
 from run.flags import LOADING, entry_of_flag
 from run.task import check_backend, nonempty, text_and_ids
 from sampling import check_sampling, with_sampling
@@ -103,16 +103,15 @@ def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list
 
 def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
     """Yield the ids of each line that is not blank: text or JSON, as main.py reads it."""
-    with opened_prompts(str(path)) as file:
-        for i, line in enumerate(prompt_lines(file, str(path)), 1):  # lines count from 1
-            try:
-                # main.py writes an error for a blank line. Here it is skipped.
-                if line.strip():
-                    given = entries_of_line(line, ("prompt", "messages", "id"))
-                    _, ids = text_and_ids(given, encoder)
-                    yield nonempty(ids)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {i}: {error}") from None
+    for i, line in enumerate(prompt_lines(str(path)), 1):  # lines count from 1
+        try:
+            # main.py writes an error for a blank line. Here it is skipped.
+            if line.strip():
+                given = entries_of_line(line, ("prompt", "messages", "id"))
+                _, ids = text_and_ids(given, encoder)
+                yield nonempty(ids)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {i}: {error}") from None
 
 
 # ---- measuring
