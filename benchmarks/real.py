@@ -19,7 +19,6 @@ requirements/engines.txt.
 import json
 import tempfile
 import time
-from collections import defaultdict
 from functools import cache, partial
 from pathlib import Path
 
@@ -290,12 +289,9 @@ def engine_table(part):
 
 
 def not_measured(part):
-    """Yield a sentence for each reason why rows were not measured."""
-    rows_of = defaultdict(list)
+    """Yield a sentence for each row that was not measured."""
     for name, why in part["skipped"].items():
-        rows_of[why].append(name)
-    for why, names in rows_of.items():
-        yield f"Not measured: {', '.join(names)}, because {why}."
+        yield f"Not measured: {name}, because {why}."
 
 
 PARTS = {"decoders": (decoder_figures, decoder_tables),
