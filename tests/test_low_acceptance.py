@@ -9,12 +9,12 @@ from benchmarks import low_acceptance
 from docs.tables import stored
 from exact.law import law, text_law
 from gpt2 import GPT2
-from lib.checkpoints.weights import cut_params, n_params
 from measure.models import OPENINGS
 from measure.passes import Run
 from sampling import with_sampling
 from speculative import Round, complete, draft_and_verify, generate
 from tests.distributions import assert_same_law
+from tests.small import lively_params
 
 K = low_acceptance.GUESSED
 
@@ -44,8 +44,7 @@ def test_a_zero_filled_round_has_guesses_without_a_draft():
 def two_token_model(seed):
     """Return a random GPT-2 of two tokens, whose weights are so large that its rows differ."""
     hparams = dict(n_vocab=2, n_ctx=192, n_embd=6, n_head=2, n_layer=1)
-    flat = np.random.default_rng(seed).standard_normal(n_params(hparams))
-    return GPT2(cut_params(flat, hparams), hparams["n_head"])
+    return GPT2(lively_params(hparams, seed, scale=1), hparams["n_head"])
 
 
 def prompt_of(n):
