@@ -106,10 +106,11 @@ def test_all_stored_greedy_texts_are_those_of_plain_decoding():
 # ---- the table
 
 def test_the_table_shows_a_text_that_differs_and_untested_guesses():
-    row = {"temperatures": {"0": {"by_position": {"tested": [[2, 0]], "accepted": [[1, 0]]},
-                                  "first_guess": {"tested": [[0, 4]], "accepted": [[0, 1]]},
+    half = {"tested": 2, "acceptance": 0.5, "low": 0.4, "high": 0.6}
+    none = {"tested": 0, "acceptance": 0.0, "low": 0.0, "high": 0.0}
+    row = {"temperatures": {"0": {"by_position": [half, none], "first_guess": [none, half],
                                   "tokens_per_pass": 1.5}}, "identical": 0}
     _, table, _, second = low_acceptance.paragraphs(
         {"texts": "1 prompt", "repeats": 2, "rows": {"none": row}}, None)
-    assert table.endswith("| none | 0.50 (0.50 - 0.50) | - | 1.50 | 0 |")
-    assert second.endswith("| none | - | 0.25 (0.25 - 0.25) |")
+    assert table.endswith("| none | 0.50 (0.40 - 0.60) | - | 1.50 | 0 |")
+    assert second.endswith("| none | - | 0.50 (0.40 - 0.60) |")
