@@ -19,7 +19,7 @@ import shlex
 from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import machine
-from measure.command import gain
+from measure.command import ranged
 from measure.models import OPENINGS, load_benchmark_pair, named
 from measure.race import builder, costs_at, race, race_figures, same_texts
 from run.flags import parse_args
@@ -86,7 +86,7 @@ def decoder_row(result, plain, temperature):
     return {"tokens/pass": figures["tokens_per_pass"],
             "positions/pass": figures["rows_per_pass"],
             "ms/token": 1e3 / figures["tokens_per_s"]["median"],
-            "speed-up (slowest - fastest)": gain(figures),
+            "speed-up (slowest - fastest)": ranged(figures, figure="speedup"),
             "same": "-" if temperature else same_texts(result, plain)}  # drawn texts differ
 
 

@@ -121,9 +121,3 @@ def ranged(values, form="{:.2f}", figure="median"):
     """Return "figure (low - high)", such as "0.50 (0.40 - 0.70)"."""
     low, middle, high = (shown(values[key], form) for key in ("low", figure, "high"))
     return f"{middle} ({low} - {high})"
-
-
-def gain(row):
-    """Return a speed-up as "median (slowest - fastest)" of all repeats."""
-    median, slowest, fastest = (shown(row[key]) for key in ("speedup", "slowest", "fastest"))
-    return f"{median} ({slowest} - {fastest})"

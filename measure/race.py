@@ -115,9 +115,9 @@ def race(draft, target, builders, texts, N, repeats, stop=(), title=None):
 def race_figures(runs, plain, K=0):
     """Return tokens per second, the speed-up over plain decoding, and what was accepted.
 
-    The speed-up is the ratio of tokens per second: the median of the repeats, the least and the
-    largest. `plain` has the runs of plain decoding. K is the number of guesses in each round;
-    with K > 0 the speed-up by the formula is returned too.
+    The speed-up is the ratio of tokens per second: the median of the repeats, and the least and
+    the largest, "low" and "high". `plain` has the runs of plain decoding. K is the number of
+    guesses in each round; with K > 0 the speed-up by the formula is returned too.
     """
     texts = list(chain(*runs))  # of all repeats
     every_round = [result for text in texts for result in text.rounds]
@@ -127,11 +127,12 @@ def race_figures(runs, plain, K=0):
     # Repeat r is compared with repeat r of plain decoding, which ran at about the same time.
     gains = (rates / tokens_per_second(plain)).tolist()
     alpha = acceptance_figures(rounds)["acceptance"]
-    figures = {"tokens_per_s": spread(rates), "speedup": float(np.median(gains)),
+    figures = {"tokens_per_s": spread(rates),
+               "speedup": float(np.median(gains)), "low": min(gains), "high": max(gains),
                "prompt_s": float(np.mean([text.prompt_s for text in texts])),
                "speedup_with_prompt": float(np.median(rates_with_prompt(runs)
                                                       / rates_with_prompt(plain))),
-               "slowest": min(gains), "fastest": max(gains), "acceptance": alpha,
+               "acceptance": alpha,
                "tokens_per_pass": sum(len(text.ids) for text in texts) / len(rounds),
                "rows_per_pass": sum(sum(text.target.rows) for text in texts) / len(rounds)}
     if K and alpha is not None:
