@@ -232,6 +232,8 @@ def test_the_page_holds_the_run_fetches_nothing_and_none_of_its_texts_is_markup(
     for sign in ("http://", "https://", "src=", "url(", "@import", "import(", "fetch(", "<link ",
                  "innerHTML", "document.write"):
         assert sign not in template.replace('<link rel="icon" href="data:,">', "")
+    # docs/run.html is published without the files beside it.
+    assert all(re.match("#|data:", link) for link in re.findall('href="([^"]*)"', template))
 
 
 @pytest.mark.parametrize("name, words", [
