@@ -77,8 +77,8 @@ def print_tables(args, benchmark):
     plot = args.plot if benchmark.draw else None
     if plot:
         # What would fail at the end is an error before the measurement.
-        importlib.import_module("matplotlib")
         terminal.try_to_write("plot", plot)
+        importlib.import_module("matplotlib")
     if args.show:
         figures = read_json(args.show)
         parts = shown_paragraphs(figures, args, benchmark.paragraphs)
