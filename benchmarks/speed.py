@@ -27,7 +27,7 @@ from measure.clock import interleaved, machine, rows_actions, spread
 from measure.command import ranged
 from measure.models import OPENINGS, load_benchmark_pair, named, sizes
 from measure.race import builder, costs_at, race, race_figures, simulated_builder
-from theory.hardware import pass_bytes
+from theory.hardware import GPT2_SIZES, pass_bytes
 from theory.speedup import walltime_improvement
 from variants.quantized import int8_copy
 
@@ -221,7 +221,9 @@ def read_probability(text):
 
 
 FLAGS = {
-    "size": command.SIZE, "only": command.parts_flag(PARTS), "backend": command.BACKEND,
+    "size": dict(choices=["pair", *GPT2_SIZES], default="pair",
+                 help="size of the models, or the bundled pair"),
+    "only": command.parts_flag(PARTS), "backend": command.BACKEND,
     "copy": dict(action="store_true", help="use the target's int8 copy as the draft"),
     "alpha": dict(type=read_probability, nargs="+", default=[0.6, 0.7, 0.8, 0.9],
                   help="acceptance rates of the simulated races (default: 0.6 0.7 0.8 0.9)")}

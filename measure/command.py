@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lib import terminal
 from lib.checkpoints.files import read_json
 from lib.markdown import shown
-from measure.models import LENGTH, SIZES
+from measure.models import LENGTH
 from variants.registry import whole
 
 
@@ -28,8 +28,7 @@ class Benchmark(NamedTuple):
 
 
 WITH_SHOW = {"show", "only", "plot"}  # flags that apply to stored figures
-# Flags of several tables.
-SIZE = dict(choices=SIZES, default="pair", help="size of the models, or the bundled pair")
+# A flag of several tables.
 BACKEND = dict(choices=("numba", "cupy"), default="numba",
                help="numba runs the models on the processor, cupy on a GPU")
 

@@ -129,7 +129,6 @@ def race_figures(runs, plain, K=0):
     alpha = acceptance_figures(rounds)["acceptance"]
     figures = {"tokens_per_s": spread(rates),
                "speedup": float(np.median(gains)), "low": min(gains), "high": max(gains),
-               "prompt_s": float(np.mean([text.prompt_s for text in texts])),
                "speedup_with_prompt": float(np.median(rates_with_prompt(runs)
                                                       / rates_with_prompt(plain))),
                "acceptance": alpha,
