@@ -15,7 +15,6 @@ passes are those of the writing after it. In repeat r, text i has the seed (r, i
 decoder.
 """
 
-import sys
 import time
 from functools import cache
 from itertools import chain
@@ -89,12 +88,10 @@ def write_text(draft, target, build_step, ids, N, seed, stop=()):
 
 
 def race(draft, target, builders, texts, N, repeats, stop=(), title=None):
-    """Return {name: the runs of a decoder}; show a bar of texts."""
+    """Return {name: the runs of a decoder}; show a bar of texts on a terminal."""
     n_texts = len(builders) * (1 + repeats * len(texts))  # with those of the warm-up
-    # Without a terminal, a long race says every minute that it is alive.
-    seldom = {} if sys.stderr.isatty() else {"delay": 60, "mininterval": 60}
     results = {name: [] for name in builders}
-    with tqdm(total=n_texts, desc=title, unit="text", leave=False, **seldom) as bar:
+    with tqdm(total=n_texts, desc=title, unit="text", leave=False, disable=None) as bar:
         # The warm-up: no time of these texts counts.
         for build_step in builders.values():
             write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0, stop)
