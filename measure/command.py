@@ -80,7 +80,12 @@ def print_tables(args, benchmark):
         importlib.import_module("matplotlib")
     if args.show:
         figures = read_json(args.show)
-        parts = shown_paragraphs(figures, args, benchmark.paragraphs)
+        # list runs the generator here, so that its errors are caught.
+        try:
+            parts = list(benchmark.paragraphs(figures, args))
+        except (LookupError, TypeError, AttributeError, ValueError, ZeroDivisionError) as why:
+            raise ValueError(f"--show {args.show} does not contain figures of this "
+                             "command") from why
     else:
         figures = measured_figures(args, benchmark.all_figures)
         parts = benchmark.paragraphs(figures, args)
@@ -102,16 +107,6 @@ def measured_figures(args, all_figures):
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     return figures
-
-
-def shown_paragraphs(figures, args, paragraphs):
-    """Return the paragraphs of a file's figures; ValueError if it holds something else."""
-    # list runs the generator here, so that its errors are caught.
-    try:
-        return list(paragraphs(figures, args))
-    except (LookupError, TypeError, AttributeError, ValueError, ZeroDivisionError) as why:
-        raise ValueError(f"--show {args.show} does not contain figures of this "
-                         "command") from why
 
 
 # ---- cells of tables

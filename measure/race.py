@@ -90,15 +90,13 @@ def write_text(draft, target, build_step, ids, N, seed, stop=()):
 def race(draft, target, builders, texts, N, repeats, stop=(), title=None):
     """Return {name: the runs of a decoder}; show a bar of texts on a terminal."""
     n_texts = len(builders) * (1 + repeats * len(texts))  # with those of the warm-up
-    results = {name: [] for name in builders}
+    results = {name: [[] for _ in range(repeats)] for name in builders}
     with tqdm(total=n_texts, desc=title, unit="text", leave=False, disable=None) as bar:
         # The warm-up: no time of these texts counts.
         for build_step in builders.values():
             write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0, stop)
             bar.update()
         for repeat in range(repeats):
-            for runs in results.values():
-                runs.append([])
             for i, ids in enumerate(texts):
                 for name, build_step in builders.items():
                     run = write_text(draft, target, build_step, ids, N, (repeat, i), stop)

@@ -65,10 +65,8 @@ def run_summary(rounds: Sequence[dict]) -> dict:
 def source_lines(entry: Decoder, rounds: Sequence[dict]) -> dict:
     """Return the lines of code that define a decoder's guess and its test."""
     is_tree = any("parent" in guess for seen in rounds for guess in seen["guesses"])
-    guess = entry.guess
-    test = entry.test
-    if is_tree and entry.tree:  # these flags make the decoder guess trees
-        guess, test = entry.tree
+    # With some flags a decoder guesses trees.
+    guess, test = entry.tree if is_tree and entry.tree else (entry.guess, entry.test)
     return {"guess": source_line(guess), "test": source_line(test)}
 
 
