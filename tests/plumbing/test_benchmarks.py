@@ -16,16 +16,14 @@ from benchmarks import acceptance, batch, engines, low_acceptance, patterns, rul
 from benchmarks.__main__ import NAMES, main
 from lib.prefix import common_prefix
 from lib.terminal import try_to_write
-from llama import Llama
 from measure import clock, command, passes
 from measure import race as race_module
 from measure.clock import rows_actions
-from measure.models import random_model, sizes
+from measure.models import random_model
 from measure.passes import Run, Timed
 from measure.race import builder, race, race_figures, simulated_builder
 from speculative import Round
 from tests.commands import outcome
-from tests.llamas import llama_params
 from tests.pages import ROOT
 from tests.test_compare import Clock
 from theory.hardware import pass_bytes
@@ -182,11 +180,6 @@ def test_simulated_runs_compare_K_at_equal_luck():
         assert plain["tokens_per_pass"] == 1
         tokens.append([row["tokens_per_pass"] for row in (plain, *rows)])
     assert (np.diff(tokens, axis=0) >= 0).all() and (np.diff(tokens, axis=1) >= 0).all()
-
-
-def test_the_sizes_of_a_llama_are_named_as_those_of_a_gpt2():
-    assert sizes(Llama(llama_params(), 4)) == dict(n_vocab=13, n_ctx=24, n_embd=16, n_head=4,
-                                                   n_layer=2)
 
 
 # ---- figures of the commands, by hand
