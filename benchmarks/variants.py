@@ -34,6 +34,7 @@ EXTRA = [  # decoders with different flags than their defaults
     "medusa --widths 1,1,1", "medusa --acceptance typical", "blockwise --selection 3",
     "cascade --price 0.5", "skip --exit 8", "lookahead --columns 3 --ngram 3 --pool 3",
     "suffix --sure 0", "eagle --widths 3,2,1", "eagle --widths dynamic --K 6"]
+COSTS = ("tokens/pass", "positions/pass", "ms/token")  # columns
 
 
 def read_row(text):
@@ -86,7 +87,7 @@ def decoder_row(result, plain, temperature):
     return {"tokens/pass": figures["tokens_per_pass"],
             "positions/pass": figures["rows_per_pass"],
             "ms/token": 1e3 / figures["tokens_per_s"]["median"],
-            "speed-up (slowest - fastest)": ranged(figures, figure="speedup"),
+            **{name: figures[name] for name in ("speedup", "low", "high")},
             "same": "-" if temperature else same_texts(result, plain)}  # drawn texts differ
 
 
@@ -101,12 +102,10 @@ def paragraphs(figures, args):
     yield f"The bundled pair, {figures['texts']}. {figures['measured']}"
     for temperature, rows in figures["tables"].items():
         yield f"Temperature {temperature}:"
-        lines = []
-        for row in rows:
-            # Some cells are words already.
-            cells = [cell if isinstance(cell, str) else shown(cell) for cell in row.values()]
-            lines.append(cells)
-        yield markdown_table(rows[0], lines)
+        yield markdown_table(
+            ["decoder", "exact", *COSTS, "speed-up (slowest - fastest)", "same"],
+            [[row["decoder"], row["exact"], *(shown(row[name]) for name in COSTS),
+              ranged(row, figure="speedup"), row["same"]] for row in rows])
 
 
 ROWS_FLAG = dict(nargs="+", type=read_row, metavar="ROW",
