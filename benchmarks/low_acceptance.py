@@ -157,18 +157,8 @@ def first_guess_counts(runs) -> PositionCounts:  # of two arrays [n_prompts, 2]
     return counts
 
 
-def as_lists(counts: PositionCounts) -> dict[str, list]:
-    """Return counts for JSON."""
-    return {name: array.tolist() for name, array in counts._asdict().items()}
-
-
-def by_column(lists: dict[str, list]) -> list[dict]:
-    """Return the acceptance in each column of the counts that `as_lists` wrote."""
-    return position_figures(PositionCounts(**{name: np.array(lists[name]) for name in lists}))
-
-
 def all_figures(args):
-    """Return {fault: its counts at each temperature, and its identical texts}."""
+    """Return {fault: its figures at each temperature, and its identical texts}."""
     encoder, *pair = load_benchmark_pair("pair")
     texts = [encoder.encode(opening) for opening in OPENINGS]
     rows = {name: {"temperatures": {}} for name in FAULTS}
@@ -184,8 +174,8 @@ def all_figures(args):
             written = [text for texts_of_repeat in runs for text in texts_of_repeat]
             n_rounds = sum(len(text.rounds) for text in written)
             rows[name]["temperatures"][f"{T:g}"] = {
-                "by_position": as_lists(counts_of_race(runs, GUESSED)),
-                "first_guess": as_lists(first_guess_counts(runs)),
+                "by_position": position_figures(counts_of_race(runs, GUESSED)),
+                "first_guess": position_figures(first_guess_counts(runs)),
                 "tokens_per_pass": sum(len(text.ids) for text in written) / n_rounds}
             if T == 0:
                 rows[name]["identical"] = sum(
@@ -195,11 +185,10 @@ def all_figures(args):
 
 # ---- the tables
 
-def acceptance_cells(lists):
-    """Return the acceptance in each column of some counts, with intervals."""
+def acceptance_cells(places):
+    """Return the acceptance at each place, with intervals."""
     # Without tested guesses there is no acceptance.
-    return [ranged(place, figure="acceptance") if place["tested"] else "-"
-            for place in by_column(lists)]
+    return [ranged(place, figure="acceptance") if place["tested"] else "-" for place in places]
 
 
 def paragraphs(figures, args):

@@ -20,7 +20,7 @@ from lib.markdown import markdown_table, shown
 from lib.pattern import Pattern, grammar_of
 from measure import command
 from measure.clock import machine
-from measure.command import gain, ranged
+from measure.command import ranged
 from measure.models import OPENINGS, load_benchmark_pair
 from measure.race import race, race_figures
 from variants import Models, build, build_plain
@@ -107,7 +107,7 @@ def paragraphs(figures, args):
     for name, case in figures["cases"].items():
         yield f"{name[0].upper()}{name[1:]}:"
         lines = [[decoder, shown(row["tokens_per_pass"]), shown(row["forced"]),
-                  ranged(row["tokens_per_s"], "{:.0f}"), gain(row)]
+                  ranged(row["tokens_per_s"], "{:.0f}"), ranged(row, figure="speedup")]
                  for decoder, row in case["decoders"].items()]
         yield markdown_table(["decoder", "tokens per pass", "forced",
                               "tokens per second (quartiles)", "speed-up (slowest - fastest)"],

@@ -264,8 +264,6 @@ def paragraphs(figures, args):
         verdict = "exact" if rule_id in EXACT else "**no**"
         shares = [share(*row[name]) for name in PROTOCOLS]
         lines.append([rule_id, BY_ID[rule_id].name, verdict, *shares])
-    if not lines:
-        raise ValueError("need the figures of a rule, got none")
     # A wrong rule passes a protocol if more than half of its runs pass.
     wrong = [row for rule_id, row in figures.items() if rule_id in WRONG]
     n_passing = []

@@ -19,7 +19,6 @@ requirements/engines.txt.
 import json
 import tempfile
 import time
-from collections import defaultdict
 from functools import cache, partial
 from pathlib import Path
 
@@ -44,6 +43,7 @@ from measure.race import (
     race,
     race_figures,
     ratio,
+    same_texts,
     seconds_per_token,
     write_text,
 )
@@ -107,14 +107,13 @@ def row_figures(runs, plain, kinds, temperature):
     figures = race_figures(runs, plain)
     seconds = seconds_per_token(runs)
     total = sum(seconds.values())
-    n_same = sum(text.ids == other.ids for text, other in zip(runs[0], plain[0]))
     return {"tokens_per_s": float(np.median(writing_rates(runs))),
             "speedup": over_prompts(gains),
             "by_kind": {kind: float(np.median(gains[np.array(kinds) == kind]))
                         for kind in dict.fromkeys(kinds)},
             "tokens_per_pass": figures["tokens_per_pass"], "acceptance": figures["acceptance"],
             **{name: seconds[name] / total for name in SHARES},
-            "same": "-" if temperature else f"{n_same} of {len(kinds)}"}
+            "same": "-" if temperature else same_texts(runs, plain)}
 
 
 def writing_rates(runs):  # -> [repeats, prompts]
@@ -290,12 +289,9 @@ def engine_table(part):
 
 
 def not_measured(part):
-    """Yield a sentence for each reason why rows were not measured."""
-    rows_of = defaultdict(list)
+    """Yield a sentence for each row that was not measured."""
     for name, why in part["skipped"].items():
-        rows_of[why].append(name)
-    for why, names in rows_of.items():
-        yield f"Not measured: {', '.join(names)}, because {why}."
+        yield f"Not measured: {name}, because {why}."
 
 
 PARTS = {"decoders": (decoder_figures, decoder_tables),

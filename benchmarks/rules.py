@@ -43,30 +43,6 @@ TEMPERATURES = (1.0, 0.7)
 
 # ---- recording
 
-def first_siblings(whole_tree, p_target, widths):
-    """Return (tree, p_target) of a part of a tree.
-
-    The part has the first widths[0] guesses at the root, below each of them the first widths[1]
-    guesses, and so on.
-    """
-    tree = Tree()
-    rows = [p_target[0]]  # row 0 is the root's, row 1 + i is node i's
-
-    def add_children(node, new_node, widths):
-        """Copy the first siblings below a node; new_node is the node's copy."""
-        if not widths:
-            return
-        first_width, *lower_widths = widths
-        for child, draft_row in whole_tree.guesses_at(node)[:first_width]:
-            # Rows are appended in the order in which nodes are added, so node i has row 1 + i.
-            rows.append(p_target[1 + child])
-            new_child = tree.add(new_node, whole_tree.tokens[child], draft_row)
-            add_children(child, new_child, lower_widths)
-
-    add_children(-1, -1, widths)  # -1 is the root
-    return tree, np.array(rows)
-
-
 def add_path(tree, node, path):
     """Add a path below a node of a tree, and return its end; equal starts share nodes."""
     for token, row in zip(path.tokens, path.rows()):
@@ -81,8 +57,28 @@ class Place(NamedTuple):
     p_target: np.ndarray  # [1 + len(tree), n_vocab]
 
     def part(self, widths):
-        """Return (tree, p_target) of the part of the tree that `first_siblings` describes."""
-        return first_siblings(self.tree, self.p_target, widths)
+        """Return (tree, p_target) of a part of the tree.
+
+        The part has the first widths[0] guesses at the root, below each of them the first
+        widths[1] guesses, and so on.
+        """
+        tree = Tree()
+        rows = [self.p_target[0]]  # row 0 is the root's, row 1 + i is node i's
+
+        def add_children(node, new_node, widths):
+            """Copy the first siblings below a node; new_node is the node's copy."""
+            if not widths:
+                return
+            first_width, *lower_widths = widths
+            for child, draft_row in self.tree.guesses_at(node)[:first_width]:
+                # Rows are appended in the order in which nodes are added, so node i has row
+                # 1 + i.
+                rows.append(self.p_target[1 + child])
+                new_child = tree.add(new_node, self.tree.tokens[child], draft_row)
+                add_children(child, new_child, lower_widths)
+
+        add_children(-1, -1, widths)  # -1 is the root
+        return tree, np.array(rows)
 
     def chain(self):
         """Return (guesses, p_draft, p_target) of the first-drawn path."""
@@ -134,16 +130,6 @@ def recorded_rounds(draft, target, encoder, n_rounds):
         x = x + verify(*place.chain(), rng)
 
 
-def rounds_of_pair(temperature, n_rounds):
-    """Return the `recorded_rounds` of the bundled pair at this temperature."""
-    encoder, *pair = load_benchmark_pair("pair")
-    models = (with_tree_sampling(tree_model(model), temperature=temperature)
-              for model in pair)
-    return recorded_rounds(*models, encoder, n_rounds)
-
-
-# ---- what each test gives
-
 def tests(place):
     """Return {test: expected tokens of the recorded round}."""
     chain = place.chain()
@@ -157,9 +143,12 @@ def tests(place):
 
 def all_figures(args):
     """Return the figures of all temperatures."""
+    encoder, *pair = load_benchmark_pair("pair")
     temperatures = {}
     for temperature in TEMPERATURES:
-        texts, by_test = zip(*rounds_of_pair(temperature, args.rounds))
+        models = (with_tree_sampling(tree_model(model), temperature=temperature)
+                  for model in pair)
+        texts, by_test = zip(*recorded_rounds(*models, encoder, args.rounds))
         temperatures[f"{temperature:g}"] = {
             "texts": len(set(texts)), "tests": means(by_test, texts)}
     return {"N": LENGTH, "K": K, "rounds": args.rounds, "temperatures": temperatures}
@@ -167,23 +156,16 @@ def all_figures(args):
 
 # ---- the tables
 
-def means_table(figures):
-    """Return the means of rules as Markdown; the first rule of `figures` is the ratio rule."""
-    lines = []
-    for name, row in figures.items():
-        # The z in +z.3f writes a negative number that rounds to 0 as +0.000.
-        lines.append([name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+z.3f}",
-                      f"{row['more_error']:.3f}"])
-    return markdown_table(["rule", "tokens per round", "standard error", "more than ratio",
-                           "standard error"], lines)
-
-
 def paragraphs(figures, args):
     """Yield the sentences and tables of a file."""
     for temperature, part in figures["temperatures"].items():
         yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} "
                f"texts of {figures['N']} tokens (openings), K = {figures['K']}.")
-        yield means_table(part["tests"])
+        # The z in +z.3f writes a negative number that rounds to 0 as +0.000.
+        yield markdown_table(
+            ["rule", "tokens per round", "standard error", "more than ratio", "standard error"],
+            [[name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+z.3f}",
+              f"{row['more_error']:.3f}"] for name, row in part["tests"].items()])
 
 
 BENCHMARK = command.Benchmark(__doc__, all_figures, paragraphs, flags={

@@ -23,11 +23,11 @@ from cache import to_host
 from lib.backend.arrays import get_backend
 from lib.markdown import markdown_table, shown
 from measure import command
-from measure.clock import interleaved, machine, milliseconds, rows_actions
+from measure.clock import interleaved, machine, rows_actions, spread
 from measure.command import ranged
 from measure.models import OPENINGS, load_benchmark_pair, named, sizes
 from measure.race import builder, costs_at, race, race_figures, simulated_builder
-from theory.hardware import pass_bytes
+from theory.hardware import GPT2_SIZES, pass_bytes
 from theory.speedup import walltime_improvement
 from variants.quantized import int8_copy
 
@@ -57,7 +57,8 @@ def pass_times(args, encoder, draft, target):
     for backend in backends:
         for n, action in rows_actions(target, ROWS[args.backend], backend=backend).items():
             actions[backend, n] = action
-    times = milliseconds(actions, args.repeats)
+    times = {name: spread(1e3 * np.array(seconds))
+             for name, seconds in interleaved(actions, args.repeats).items()}
     draft_times = times.pop("draft")  # the other keys are (backend, number of rows)
     return {"bandwidth_GB_per_s": rate / 1e9, "floor_ms": 1e3 * floor_s,
             "row_over_floor": row_s / floor_s,
@@ -220,7 +221,9 @@ def read_probability(text):
 
 
 FLAGS = {
-    "size": command.SIZE, "only": command.parts_flag(PARTS), "backend": command.BACKEND,
+    "size": dict(choices=["pair", *GPT2_SIZES], default="pair",
+                 help="size of the models, or the bundled pair"),
+    "only": command.parts_flag(PARTS), "backend": command.BACKEND,
     "copy": dict(action="store_true", help="use the target's int8 copy as the draft"),
     "alpha": dict(type=read_probability, nargs="+", default=[0.6, 0.7, 0.8, 0.9],
                   help="acceptance rates of the simulated races (default: 0.6 0.7 0.8 0.9)")}

@@ -19,9 +19,9 @@ import shlex
 from lib.markdown import markdown_table, shown
 from measure import command
 from measure.clock import machine
-from measure.command import gain
+from measure.command import ranged
 from measure.models import OPENINGS, load_benchmark_pair, named
-from measure.race import builder, costs_at, race, race_figures
+from measure.race import builder, costs_at, race, race_figures, same_texts
 from run.flags import parse_args
 from utils import MODELS_DIR
 from variants import DECODERS
@@ -34,6 +34,7 @@ EXTRA = [  # decoders with different flags than their defaults
     "medusa --widths 1,1,1", "medusa --acceptance typical", "blockwise --selection 3",
     "cascade --price 0.5", "skip --exit 8", "lookahead --columns 3 --ngram 3 --pool 3",
     "suffix --sure 0", "eagle --widths 3,2,1", "eagle --widths dynamic --K 6"]
+COSTS = ("tokens/pass", "positions/pass", "ms/token")  # columns
 
 
 def read_row(text):
@@ -83,18 +84,11 @@ def rows_at(temperature, rows, args):
 def decoder_row(result, plain, temperature):
     """Return the numbers of one row."""
     figures = race_figures(result, plain)
-    if temperature:  # drawn texts differ
-        same = "-"
-    else:
-        # Greedy texts are equal in all repeats, so the first repeat is enough.
-        texts = result[0]
-        plain_texts = plain[0]
-        n_same = sum(text.ids == other.ids for text, other in zip(texts, plain_texts))
-        same = f"{n_same} of {len(plain_texts)}"
     return {"tokens/pass": figures["tokens_per_pass"],
             "positions/pass": figures["rows_per_pass"],
             "ms/token": 1e3 / figures["tokens_per_s"]["median"],
-            "speed-up (slowest - fastest)": gain(figures), "same": same}
+            **{name: figures[name] for name in ("speedup", "low", "high")},
+            "same": "-" if temperature else same_texts(result, plain)}  # drawn texts differ
 
 
 def all_figures(args):
@@ -108,12 +102,10 @@ def paragraphs(figures, args):
     yield f"The bundled pair, {figures['texts']}. {figures['measured']}"
     for temperature, rows in figures["tables"].items():
         yield f"Temperature {temperature}:"
-        lines = []
-        for row in rows:
-            # Some cells are words already.
-            cells = [cell if isinstance(cell, str) else shown(cell) for cell in row.values()]
-            lines.append(cells)
-        yield markdown_table(rows[0], lines)
+        yield markdown_table(
+            ["decoder", "exact", *COSTS, "speed-up (slowest - fastest)", "same"],
+            [[row["decoder"], row["exact"], *(shown(row[name]) for name in COSTS),
+              ranged(row, figure="speedup"), row["same"]] for row in rows])
 
 
 ROWS_FLAG = dict(nargs="+", type=read_row, metavar="ROW",

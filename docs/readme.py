@@ -14,7 +14,6 @@ Figures in the text are renewed from the tables that markers name (docs/figures.
 """
 
 import importlib
-import inspect
 import re
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from benchmarks.variants import read_row
 from docs import figures
 from docs.tables import stored
 from exact.rules import register, settings
+from page.listing import code_lines
 from variants import DECODERS
 
 ROOT = Path(__file__).parent.parent
@@ -48,26 +48,21 @@ def source(argument):
     codes = []
     for name in names:
         # attrgetter, not getattr, because a name may be CLASS.METHOD.
-        code = inspect.getsource(attrgetter(name)(module))
-        without_docstring = re.sub(r'\n +"""(.|\n)*?"""', "", code, count=1)
-        codes.append(without_docstring.rstrip())
+        lines = code_lines(attrgetter(name)(module))
+        codes.append("\n".join(text for _, text in lines))
     return "\n\n".join(codes)
 
 
 def raced_rows(temperature):
-    """Return {row of benchmarks/variants.py: (its figures, (speed-up, slowest, fastest))}."""
-    rows = {}
-    for row in stored("variants")["tables"][str(temperature)]:
-        speeds = re.findall(r"[\d.]+", row["speed-up (slowest - fastest)"])
-        rows[row["decoder"]] = row, tuple(map(float, speeds))
-    return rows
+    """Return {row of benchmarks/variants.py: its figures}."""
+    return {row["decoder"]: row for row in stored("variants")["tables"][str(temperature)]}
 
 
 def bar(name, temperature):
     """Return a decoder's measured speed-up with a bar; "-" if it was not measured."""
     if name not in raced_rows(temperature):
         return "-"
-    speed, *_ = raced_rows(temperature)[name][1]
+    speed = raced_rows(temperature)[name]["speedup"]
     return f"{'▬' * int(5 * speed + 0.5)} {speed:.2f}"  # five marks are plain decoding's speed
 
 
@@ -85,7 +80,7 @@ def methods_table(family=None):
             needs = [f"a draft (none with `--{flag} {value:g}`)"]
         positions = "-"
         if name in raced_rows(0):
-            positions = f"{raced_rows(0)[name][0]['positions/pass']:.1f}"
+            positions = f"{raced_rows(0)[name]['positions/pass']:.1f}"
         # A decoder may have several papers: "A; B" with the addresses "URL_A URL_B".
         papers = "; ".join(f"[{paper}]({url})" for paper, url
                            in zip(entry.source.split("; "), entry.url.split()))
@@ -105,11 +100,11 @@ def which_table(argument=None):
         cells = []
         for temperature in (0, 1):
             fast = {}  # {decoder: (speed-up, row)} of its fastest row
-            for text, (row, (speed, slowest, _)) in raced_rows(temperature).items():
+            for text, row in raced_rows(temperature).items():
                 fits = text != "plain" and need in (None, needed(text))
-                if fits and row["exact"] == is_exact and slowest > 1:
+                if fits and row["exact"] == is_exact and row["low"] > 1:
                     name = text.split()[0]
-                    fast[name] = max(fast.get(name, (0, "")), (speed, text))
+                    fast[name] = max(fast.get(name, (0, "")), (row["speedup"], text))
             best = sorted(fast.values(), reverse=True)[:6]
             cells.append(", ".join(f"`{text}` {speed:.2f}" for speed, text in best) or "-")
         rows.append(f"| {title} | {' | '.join(cells)} |")

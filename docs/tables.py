@@ -97,7 +97,9 @@ def first_round():
 def recorded_tables():
     """Yield the tables of figures that were written down: no program prints them."""
     for name, record in stored("recorded").items():
-        rows = {label: dict(zip(record["head"], values)) for label, *values in record["rows"]}
+        # The label of a token begins with a space; the last place of a token in a text counts.
+        rows = {label.strip(): dict(zip(record["head"], values))
+                for label, *values in record["rows"]}
         yield Table(name, "", rows)
 
 
@@ -152,15 +154,6 @@ def chain_bounds():
     return {"toy A, K = 3": {"bound": float(chain_mean(guess, chain_bound, "A", 3))}}
 
 
-def easy_tokens():
-    """Return the acceptance at each token of the story of docs/learn.md.
-
-    A token that is in the story several times has the acceptance of its last place.
-    """
-    return {text.strip(): {"acceptance": acceptance}
-            for text, acceptance in stored("easy")["tokens"]}
-
-
 def K_by_hand():
     """Return docs/learn.md's example: the pair's costs to three places, and the formula.
 
@@ -187,7 +180,7 @@ def K_by_hand():
 
 COMPUTED = {"costs": pass_costs, "bundled models": model_sizes,
             "worked round": worked_round, "bound of a chain": chain_bounds,
-            "easy tokens": easy_tokens, "K by hand": K_by_hand}
+            "K by hand": K_by_hand}
 
 
 @cache

@@ -26,12 +26,6 @@ def interleaved(actions, repeats):
     return {name: seconds[1:] for name, seconds in times.items()}
 
 
-def milliseconds(actions, repeats):
-    """Return {name: spread in milliseconds} of functions that take turns."""
-    return {name: spread(1e3 * np.array(seconds))
-            for name, seconds in interleaved(actions, repeats).items()}
-
-
 def spread(values):
     """Return median and quartiles: half of all repeats lie between `low` and `high`."""
     low, median, high = np.percentile(values, [25, 50, 75]).tolist()

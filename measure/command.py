@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lib import terminal
 from lib.checkpoints.files import read_json
 from lib.markdown import shown
-from measure.models import LENGTH, SIZES
+from measure.models import LENGTH
 from variants.registry import whole
 
 
@@ -28,8 +28,7 @@ class Benchmark(NamedTuple):
 
 
 WITH_SHOW = {"show", "only", "plot"}  # flags that apply to stored figures
-# Flags of several tables.
-SIZE = dict(choices=SIZES, default="pair", help="size of the models, or the bundled pair")
+# A flag of several tables.
 BACKEND = dict(choices=("numba", "cupy"), default="numba",
                help="numba runs the models on the processor, cupy on a GPU")
 
@@ -77,11 +76,16 @@ def print_tables(args, benchmark):
     plot = args.plot if benchmark.draw else None
     if plot:
         # What would fail at the end is an error before the measurement.
-        importlib.import_module("matplotlib")
         terminal.try_to_write("plot", plot)
+        importlib.import_module("matplotlib")
     if args.show:
         figures = read_json(args.show)
-        parts = shown_paragraphs(figures, args, benchmark.paragraphs)
+        # list runs the generator here, so that its errors are caught.
+        try:
+            parts = list(benchmark.paragraphs(figures, args))
+        except (LookupError, TypeError, AttributeError, ValueError, ZeroDivisionError) as why:
+            raise ValueError(f"--show {args.show} does not contain figures of this "
+                             "command") from why
     else:
         figures = measured_figures(args, benchmark.all_figures)
         parts = benchmark.paragraphs(figures, args)
@@ -105,25 +109,9 @@ def measured_figures(args, all_figures):
     return figures
 
 
-def shown_paragraphs(figures, args, paragraphs):
-    """Return the paragraphs of a file's figures; ValueError if it holds something else."""
-    # list runs the generator here, so that its errors are caught.
-    try:
-        return list(paragraphs(figures, args))
-    except (LookupError, TypeError, AttributeError, ValueError, ZeroDivisionError) as why:
-        raise ValueError(f"--show {args.show} does not contain figures of this "
-                         "command") from why
-
-
 # ---- cells of tables
 
 def ranged(values, form="{:.2f}", figure="median"):
     """Return "figure (low - high)", such as "0.50 (0.40 - 0.70)"."""
     low, middle, high = (shown(values[key], form) for key in ("low", figure, "high"))
     return f"{middle} ({low} - {high})"
-
-
-def gain(row):
-    """Return a speed-up as "median (slowest - fastest)" of all repeats."""
-    median, slowest, fastest = (shown(row[key]) for key in ("speedup", "slowest", "fastest"))
-    return f"{median} ({slowest} - {fastest})"

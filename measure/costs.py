@@ -6,7 +6,7 @@ disturbed if they do not repeat.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,18 +21,17 @@ SECONDS = 0.5
 SPREAD = 0.15
 
 
-def measure_costs(draft: Model, target: Model, ids: Sequence[int], n_rows: int = N_ROWS,
-                  clock: Callable[[], float] = time.perf_counter) -> Costs:
+def measure_costs(draft: Model, target: Model, ids: Sequence[int],
+                  n_rows: int = N_ROWS) -> Costs:
     """Return the Costs in seconds: of a draft pass and of target passes over 1 .. n_rows rows.
 
     There are N_TURNS turns, or fewer if passes are slow, but at least one.
     """
-    return least_costs(timed_turns(draft, target, ids, n_rows, N_TURNS, SECONDS, clock))
+    return least_costs(timed_turns(draft, target, ids, n_rows, N_TURNS, SECONDS))
 
 
 def timed_turns(draft: Model, target: Model, ids: Sequence[int], n_rows: int, n_turns: int,
-                seconds: float = np.inf,
-                clock: Callable[[], float] = time.perf_counter) -> list[list[float]]:
+                seconds: float = np.inf) -> list[list[float]]:
     """Return the seconds of a draft pass and of each target pass, [turns, 1 + n_rows].
 
     All passes take turns; no turn begins after `seconds`. `ids` has at most n_ctx tokens; if it
@@ -46,21 +45,20 @@ def timed_turns(draft: Model, target: Model, ids: Sequence[int], n_rows: int, n_
     # Both models read the text before anything is measured.
     for model in (draft, target):
         model(ids, 1)
-    start = clock()
+    start = time.perf_counter()
     turns: list[list[float]] = []
     while len(turns) < n_turns:
-        if turns and clock() - start >= seconds:
+        if turns and time.perf_counter() - start >= seconds:
             break
-        turns.append([seconds_of_pass(clock, model, ids, n) for model, n in passes])
+        turns.append([seconds_of_pass(model, ids, n) for model, n in passes])
     return turns
 
 
-def seconds_of_pass(clock: Callable[[], float], model: Model, ids: list[int],
-                    n_last: int) -> float:
+def seconds_of_pass(model: Model, ids: list[int], n_last: int) -> float:
     """Return the seconds of one pass over n_last rows."""
-    start = clock()
+    start = time.perf_counter()
     model(ids, n_last)
-    return clock() - start
+    return time.perf_counter() - start
 
 
 def least_costs(turns: Sequence[Sequence[float]]) -> Costs:

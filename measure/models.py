@@ -9,7 +9,6 @@ from lib.terminal import notify
 from theory.hardware import GPT2_SIZES
 from utils import load_pair
 
-SIZES = ["pair", *GPT2_SIZES]
 LENGTH = 100  # new tokens per text, unless --N
 OPENINGS = [
     "The miller's youngest daughter could count to nine and no further, and so",

@@ -62,11 +62,6 @@ def accepted_share(accepted: Any, tested: Any) -> np.ndarray:
     return np.asarray(accepted) / divisor
 
 
-def overall_acceptance(counts: PositionCounts) -> float:
-    """Return the acceptance over all positions; 0 if no guess was tested."""
-    return float(accepted_share(counts.accepted.sum(), counts.tested.sum()))
-
-
 def resampled_acceptance(counts: PositionCounts) -> np.ndarray:  # -> [N_RESAMPLES, K]
     """Return the acceptance by position in each resample of the prompts."""
     # weights[i, j]: how often prompt j is in resample i

@@ -15,7 +15,6 @@ passes are those of the writing after it. In repeat r, text i has the seed (r, i
 decoder.
 """
 
-import sys
 import time
 from functools import cache
 from itertools import chain
@@ -89,19 +88,15 @@ def write_text(draft, target, build_step, ids, N, seed, stop=()):
 
 
 def race(draft, target, builders, texts, N, repeats, stop=(), title=None):
-    """Return {name: the runs of a decoder}; show a bar of texts."""
+    """Return {name: the runs of a decoder}; show a bar of texts on a terminal."""
     n_texts = len(builders) * (1 + repeats * len(texts))  # with those of the warm-up
-    # Without a terminal, a long race says every minute that it is alive.
-    seldom = {} if sys.stderr.isatty() else {"delay": 60, "mininterval": 60}
-    results = {name: [] for name in builders}
-    with tqdm(total=n_texts, desc=title, unit="text", leave=False, **seldom) as bar:
+    results = {name: [[] for _ in range(repeats)] for name in builders}
+    with tqdm(total=n_texts, desc=title, unit="text", leave=False, disable=None) as bar:
         # The warm-up: no time of these texts counts.
         for build_step in builders.values():
             write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0, stop)
             bar.update()
         for repeat in range(repeats):
-            for runs in results.values():
-                runs.append([])
             for i, ids in enumerate(texts):
                 for name, build_step in builders.items():
                     run = write_text(draft, target, build_step, ids, N, (repeat, i), stop)
@@ -115,9 +110,9 @@ def race(draft, target, builders, texts, N, repeats, stop=(), title=None):
 def race_figures(runs, plain, K=0):
     """Return tokens per second, the speed-up over plain decoding, and what was accepted.
 
-    The speed-up is the ratio of tokens per second: the median of the repeats, the least and the
-    largest. `plain` has the runs of plain decoding. K is the number of guesses in each round;
-    with K > 0 the speed-up by the formula is returned too.
+    The speed-up is the ratio of tokens per second: the median of the repeats, and the least and
+    the largest, "low" and "high". `plain` has the runs of plain decoding. K is the number of
+    guesses in each round; with K > 0 the speed-up by the formula is returned too.
     """
     texts = list(chain(*runs))  # of all repeats
     every_round = [result for text in texts for result in text.rounds]
@@ -127,11 +122,11 @@ def race_figures(runs, plain, K=0):
     # Repeat r is compared with repeat r of plain decoding, which ran at about the same time.
     gains = (rates / tokens_per_second(plain)).tolist()
     alpha = acceptance_figures(rounds)["acceptance"]
-    figures = {"tokens_per_s": spread(rates), "speedup": float(np.median(gains)),
-               "prompt_s": float(np.mean([text.prompt_s for text in texts])),
+    figures = {"tokens_per_s": spread(rates),
+               "speedup": float(np.median(gains)), "low": min(gains), "high": max(gains),
                "speedup_with_prompt": float(np.median(rates_with_prompt(runs)
                                                       / rates_with_prompt(plain))),
-               "slowest": min(gains), "fastest": max(gains), "acceptance": alpha,
+               "acceptance": alpha,
                "tokens_per_pass": sum(len(text.ids) for text in texts) / len(rounds),
                "rows_per_pass": sum(sum(text.target.rows) for text in texts) / len(rounds)}
     if K and alpha is not None:
@@ -142,6 +137,12 @@ def race_figures(runs, plain, K=0):
         if np.isfinite([c, pass_cost]).all():  # NaN if no text had a second round
             figures["predicted"] = walltime_improvement(alpha, K, c, pass_cost)
     return figures
+
+
+def same_texts(runs, plain):
+    """Return how many texts of the first repeat are plain decoding's, such as "5 of 6"."""
+    n_same = sum(text.ids == other.ids for text, other in zip(runs[0], plain[0]))
+    return f"{n_same} of {len(plain[0])}"
 
 
 def tokens_per_second(runs):  # -> [repeats]

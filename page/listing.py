@@ -6,6 +6,7 @@ has a name, `place`, which the page uses instead of a line number: "verify.test"
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -68,12 +69,9 @@ def file_of(function: Callable) -> str:
 def code_lines(function: Callable) -> list[tuple[int, str]]:
     """Return number and text of a function's lines, without its docstring and empty lines."""
     lines, first = inspect.getsourcelines(function)  # lines[0] has the number `first`
-    numbered = [(first + i, line.rstrip()) for i, line in enumerate(lines)]
-    # The lines with the quotes of the docstring. Nothing else in these functions has three
-    # quotes.
-    quotes = [i for i, line in enumerate(lines) if '"""' in line]
-    if quotes and function.__doc__:
-        is_short = lines[quotes[0]].count('"""') == 2
-        end = quotes[0] if is_short else quotes[1]
-        numbered = numbered[: quotes[0]] + numbered[end + 1 :]
-    return [(number, text) for number, text in numbered if text]
+    text = "".join(lines)
+    if function.__doc__:
+        # Only line ends are left of it, so that the other lines keep their numbers.
+        text = re.sub(r' *"""(.|\n)*?"""', lambda docstring: "\n" * docstring[0].count("\n"),
+                      text, count=1)
+    return [(number, line) for number, line in enumerate(text.split("\n"), first) if line]

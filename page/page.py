@@ -14,11 +14,6 @@ from run.task import Task
 from variants import DECODERS
 from variants.registry import Decoder
 
-TEMPLATE = Path(__file__).parent / "trace.html"
-LISTING = Path(__file__).parent / "listing.js"  # a part of the template
-STYLE = Path(__file__).parent / "page.css"  # of all pages
-
-
 # ---- the data of a page
 
 def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict,
@@ -70,10 +65,8 @@ def run_summary(rounds: Sequence[dict]) -> dict:
 def source_lines(entry: Decoder, rounds: Sequence[dict]) -> dict:
     """Return the lines of code that define a decoder's guess and its test."""
     is_tree = any("parent" in guess for seen in rounds for guess in seen["guesses"])
-    guess = entry.guess
-    test = entry.test
-    if is_tree and entry.tree:  # these flags make the decoder guess trees
-        guess, test = entry.tree
+    # With some flags a decoder guesses trees.
+    guess, test = entry.tree if is_tree and entry.tree else (entry.guess, entry.test)
     return {"guess": source_line(guess), "test": source_line(test)}
 
 
@@ -103,10 +96,10 @@ def page_text(run: dict) -> str:
 
 def template() -> str:
     """Return trace.html with its other files, page.css and listing.js, in it."""
-    page = TEMPLATE.read_text(encoding="utf-8")
     # All is put into one file, because a page from a disk may load no other file.
-    page = page.replace("/* {{style}} */\n", STYLE.read_text(encoding="utf-8"), 1)
-    return page.replace("// {{listing}}\n", LISTING.read_text(encoding="utf-8"), 1)
+    page, style, listing = (Path(__file__).with_name(name).read_text(encoding="utf-8")
+                            for name in ("trace.html", "page.css", "listing.js"))
+    return page.replace("/* {{style}} */\n", style, 1).replace("// {{listing}}\n", listing, 1)
 
 
 def stored_run(path: str | Path) -> dict:

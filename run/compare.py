@@ -48,9 +48,7 @@ def compare(task: Task, plain: Run, fast: Run, measuring: float = 0.0) -> dict:
         **pass_figures(plain, fast),
         "draft_in_int8": is_draft_in_int8(task, fast),
         **acceptance,
-        "speedup_measured": measured_speedup(plain, fast),
-        "speedup_with_prompt": speedup_with_prompt(plain, fast),
-        "speedup_predicted": predicted_speedup(task, plain, fast, acceptance["acceptance"]),
+        **speedups(task, plain, fast, acceptance["acceptance"]),
         **difference_of_texts(task, plain.ids, fast.ids),
     }
     if task.grammar:
@@ -119,21 +117,18 @@ def pass_figures(plain: Run, fast: Run) -> dict:
             "target_pass_ms": fast.target.ms()}
 
 
-def measured_speedup(plain: Run, fast: Run) -> float | None:
-    """Return the ratio of the writing's tokens per second; None if a text is too short.
+def speedups(task: Task, plain: Run, fast: Run, alpha: float | None) -> dict:
+    """Return the speed-ups, ratios of tokens per second; None if a text is too short.
 
-    It is not the ratio of seconds, because texts that end at stop tokens differ in length.
+    They are not ratios of seconds, because texts that end at stop tokens differ in length.
     """
-    if min(len(plain.ids), len(fast.ids)) < SHORTEST or not (plain.rate and fast.rate):
-        return None
-    return fast.rate / plain.rate
-
-
-def speedup_with_prompt(plain: Run, fast: Run) -> float | None:
-    """Return the ratio of tokens per second with the prompt's time; None as above."""
-    if measured_speedup(plain, fast) is None:
-        return None
-    return (len(fast.ids) / fast.seconds) / (len(plain.ids) / plain.seconds)
+    writing = with_prompt = predicted = None
+    if min(len(plain.ids), len(fast.ids)) >= SHORTEST and plain.rate and fast.rate:
+        writing = fast.rate / plain.rate
+        with_prompt = (len(fast.ids) / fast.seconds) / (len(plain.ids) / plain.seconds)
+        predicted = predicted_speedup(task, plain, fast, alpha)
+    return {"speedup_measured": writing, "speedup_with_prompt": with_prompt,
+            "speedup_predicted": predicted}
 
 
 def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) -> float | None:
@@ -150,15 +145,12 @@ def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) ->
     n_guesses = sum(len(result.guesses) for result in fast.rounds)
     if not fast.draft or fast.draft.n_passes() != n_guesses:
         return None
-    # The prediction is shown next to a measured speed-up only.
-    if alpha is None or measured_speedup(plain, fast) is None:
-        return None
     # The last round may be shorter than K.
     K = max(len(result.guesses) for result in fast.rounds)
     row_ms = plain.target.ms()  # plain decoding computes one row per pass
     pass_ms = fast.target.ms()
     draft_ms = fast.draft.ms()
-    if row_ms is None or pass_ms is None or draft_ms is None:
+    if alpha is None or row_ms is None or pass_ms is None or draft_ms is None:
         return None
     return walltime_improvement(alpha, K, draft_ms / row_ms, pass_ms / row_ms)
 

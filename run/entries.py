@@ -13,8 +13,7 @@ of the same names. Any other entry is an error.
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
-from typing import IO, Any
+from typing import Any
 
 from lib import pattern
 from lib.terminal import not_a_choice, open_flag
@@ -39,16 +38,13 @@ ENTRIES = ("prompt", "messages", "id", "seed", "temperature", "n_tokens_to_gener
 
 # ---- lines
 
-def opened_prompts(path: str) -> AbstractContextManager[IO[bytes]]:
-    """Return the binary file of --prompts; "-" is standard input."""
-    return standard_input("--prompts") if path == "-" else open_flag("prompts", path, "rb")
-
-
-def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
-    """Yield the lines of a binary file; ValueError if there are none."""
+def prompt_lines(path: str) -> Iterator[bytes]:
+    """Yield the lines of --prompts, where "-" is standard input; ValueError if it has none."""
+    opened = standard_input("--prompts") if path == "-" else open_flag("prompts", path, "rb")
     n_lines = 0
-    for n_lines, line in enumerate(file, 1):
-        yield without_newline(without_mark(line) if n_lines == 1 else line)
+    with opened as file:
+        for n_lines, line in enumerate(file, 1):
+            yield without_newline(without_mark(line) if n_lines == 1 else line)
     if n_lines == 0:
         source = "standard input" if path == "-" else path
         raise ValueError(f"need at least one prompt in {source}, got an empty file")

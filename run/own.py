@@ -33,8 +33,11 @@ def read_entry(name: str) -> Decoder:
     # Each of these fields, and the step or draft maker that it returns, may raise any error.
     names = ("build", "plain", "draft_maker", "needs", "exact")
     fields = {name: guarded(path, field) for name in names if (field := getattr(entry, name))}
-    return entry._replace(**fields | {
-        "name": name, "exact": partial(not_known, fields["exact"])})
+    says_exact = fields["exact"]
+    # False if the file says that its decoder is not exact, otherwise None: not known. A file
+    # that calls its decoder exact has not shown it.
+    fields["exact"] = lambda settings: None if says_exact(settings) else False
+    return entry._replace(**fields | {"name": name})
 
 
 def guarded(path: Path, function: Callable, is_field: bool = True) -> Callable:
@@ -47,15 +50,6 @@ def guarded(path: Path, function: Callable, is_field: bool = True) -> Callable:
         return guarded(path, value, False) if is_field and callable(value) else value
 
     return value_or_error
-
-
-def not_known(exact: Callable, settings: dict) -> bool | None:
-    """Return False if a file says that its decoder is not exact, otherwise None: not known.
-
-    A file that calls its decoder exact has not shown it.
-    """
-    # A file without a DECODER does not say that it is not exact, so its entry gives None too.
-    return None if exact(settings) else False
 
 
 def entry_of_functions(rule: rule_file.FileRule) -> Decoder:

@@ -48,7 +48,7 @@ from lib.checkpoints.files import file_lock
 from lib.terminal import open_flag, print_safely
 from measure.passes import Run, Timed, acceptance_figures, quotient
 from run.compare import pattern_figures
-from run.entries import ENTRIES, entries_of_line, opened_prompts, prompt_lines, task_of_entries
+from run.entries import ENTRIES, entries_of_line, prompt_lines, task_of_entries
 from run.flags import settings_for_json
 from run.rounds import log_probabilities
 from run.task import Task, load_task, text_and_ids
@@ -301,19 +301,18 @@ def asked_of(record: dict) -> dict:
 
 def write_records(args: Namespace, new_writer: WriterMaker = batch_writer) -> int:
     """Continue --prompts into --out; print the report. Return 3 if records are errors."""
-    with opened_prompts(args.prompts) as prompts:
-        lines = prompt_lines(prompts, args.prompts)
-        # The first line is read now, so that an empty file is an error before models are
-        # loaded. Then it is put back.
-        lines = chain([next(lines)], lines)
-        task = load_task(args, prompt=".")  # a task needs a prompt; each job has its own
-        write_texts = new_writer(task, args)
-        with opened_alone(args.out) as out:
-            jobs = jobs_of_lines(lines, args, task)  # makes a job when one is wanted
-            old = [] if args.out == "-" else skip_written(out, jobs)
-            start = time.perf_counter()
-            new, n_tokens = append_records(out, jobs, write_texts, len(old))
-            seconds = time.perf_counter() - start
+    lines = prompt_lines(args.prompts)
+    # The first line is read now, so that an empty file is an error before models are loaded.
+    # Then it is put back.
+    lines = chain([next(lines)], lines)
+    task = load_task(args, prompt=".")  # a task needs a prompt; each job has its own
+    write_texts = new_writer(task, args)
+    with opened_alone(args.out) as out:
+        jobs = jobs_of_lines(lines, args, task)  # makes a job when one is wanted
+        old = [] if args.out == "-" else skip_written(out, jobs)
+        start = time.perf_counter()
+        new, n_tokens = append_records(out, jobs, write_texts, len(old))
+        seconds = time.perf_counter() - start
     text = report_text(args.out, old, new, n_tokens, seconds)
     if task.vocabularies:
         text += f"\nVocabularies differ: {task.vocabularies}."

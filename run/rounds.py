@@ -271,7 +271,7 @@ MARKS = ("{}", "[-{}-]", "{{+{}+}}")
 ANSI = ("\x1b[32m{}\x1b[0m", "\x1b[9;31m{}\x1b[0m", "\x1b[94m{}\x1b[0m")
 
 
-def round_as_line(seen: dict, colour: bool = False) -> str:
+def round_as_line(seen: dict, marks: tuple[str, str, str] = MARKS) -> str:
     """Return one round as Leviathan et al. (2023) Fig. 1 shows it: accepted, rejected, added.
 
     >>> round_as_line({"ids": [{"text": " a", "origin": "accepted"},
@@ -284,19 +284,11 @@ def round_as_line(seen: dict, colour: bool = False) -> str:
     # get: a guess that was not tested has no "accepted", and is not shown.
     rejected = [guess["text"] for guess in seen["guesses"] if guess.get("accepted") is False]
     added = [token["text"] for token in seen["ids"] if token["origin"] != "accepted"]
-    marks = ANSI if colour else MARKS
     parts = []
     for mark, texts in zip(marks, (accepted, rejected, added)):
         if texts:  # so that no empty [--] is shown
             parts.append(mark.format(printable("".join(texts))))
     return "".join(parts)
-
-
-def legend(colour: bool = False) -> str:
-    """Return what the marks of a round's line mean, each shown by itself."""
-    words = ("accepted", "rejected", "replacement or bonus token")
-    marks = ANSI if colour else MARKS
-    return ", ".join(mark.format(word) for mark, word in zip(marks, words))
 
 
 def printable(text: str) -> str:
@@ -316,12 +308,14 @@ def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> boo
 
 def round_printer(stream: TextIO, rounds: list[dict]) -> Callable[[dict], None]:
     """Return a function that prints a round, the legend above the first; it fills `rounds`."""
-    colour = wants_colour(stream)
+    marks = ANSI if wants_colour(stream) else MARKS
+    words = ("accepted", "rejected", "replacement or bonus token")
+    legend = ", ".join(mark.format(word) for mark, word in zip(marks, words))
 
     def show_round(done_round):
         if not rounds:
-            print_safely(f"Round by round: {legend(colour)}\n", stream)
+            print_safely(f"Round by round: {legend}\n", stream)
         rounds.append(done_round)
-        print_safely(round_as_line(done_round, colour), stream)
+        print_safely(round_as_line(done_round, marks), stream)
 
     return show_round

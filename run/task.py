@@ -193,16 +193,15 @@ def nonempty(ids: list[int]) -> list[int]:
     return ids
 
 
-def with_pattern(task: Task, grammar: str, asked: dict | None = None) -> Task:
+def with_pattern(task: Task, grammar: str, asked: dict) -> Task:
     """Return the task with a grammar that the new text has to fit, until the end of text.
 
-    `asked` may contain the text of the pattern under its kind; other entries are left out.
+    `asked` contains the text of the pattern under its kind; other entries are left out.
     ValueError if the tokenizer cannot write the pattern.
     """
     # This pattern only checks the grammar and tells the end of text. `Task.pattern` makes that
     # of a run, because the prompt may still change.
     pattern = Pattern(grammar, task.encoder, len(task.x))
-    asked = asked or {}
     pattern_asked = {kind: asked[kind] for kind in KINDS if asked.get(kind) is not None}
     # The pattern ends with the end of text, whatever --stop says.
     return task._replace(grammar=grammar, pattern_asked=pattern_asked,

@@ -1,10 +1,9 @@
-"""Read the pages of the repository, and what they quote: code, outputs and tables."""
+"""Read the pages of the repository, and what they quote: code and outputs."""
 
 import re
 from pathlib import Path
 
 from docs.readme import BLOCK
-from docs.tables import rows_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,10 +35,3 @@ def output(text, words):
     [quoted] = [block["text"] for block in BLOCK.finditer(text)
                 if words in (block["argument"] or "")]  # a table of decoders has no command
     return quoted
-
-
-def table(text, head):
-    """Return the table whose head begins with these words: {label: {column's head: cell}}."""
-    start = text.index(f"\n| {head}") + 1
-    lines = text[start:].split("\n\n")[0].rstrip().split("\n")
-    return rows_of(lines)

@@ -1,34 +1,31 @@
 """Seconds that are measured in turns, and the speed that follows from them, by hand."""
 
+from functools import partial
 from itertools import count
-from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 
 from gpt2 import GPT2
-from measure import clock, race
+from measure import clock, costs, race
 from measure.costs import SPREAD, disturbance, least_costs, timed_turns
 from measure.passes import Run, Timed
 from measure.race import tokens_per_second
 from tests.small import lively_params
+from tests.test_compare import Clock
 from theory.speedup import best_K
 
 
 def test_the_seconds_of_a_functions_first_call_are_left_out(monkeypatch):
     """The first call of each function takes 100 s, as if it compiled something."""
-    now = 0.0
+    timer = Clock()
     seconds = {"a": iter([100, 1, 2, 3]), "b": iter([100, 40, 50, 60])}
 
-    def calls(name):
-        """Return a function whose calls take the seconds of this name."""
-        def action():
-            nonlocal now
-            now += next(seconds[name])
+    def action(name):
+        timer.now += next(seconds[name])
 
-        return action
-
-    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: now))
-    times = clock.interleaved({name: calls(name) for name in "ab"}, repeats=3)
+    monkeypatch.setattr(clock, "time", timer)
+    times = clock.interleaved({name: partial(action, name) for name in "ab"}, repeats=3)
     assert times == {"a": [1, 2, 3], "b": [40, 50, 60]}
 
 
@@ -66,24 +63,21 @@ def test_a_draft_that_is_made_once_has_read_nothing_before_each_text(monkeypatch
 PYTORCH = [54, 94, 114, 87, 73, 78]  # of passes over 1 .. 6 rows, on an idle machine
 
 
-def turns_of(slowdown, n_turns=12):
-    """Return the turns of a draft pass of 5 and of PYTORCH's passes, with a fake clock.
+def turns_of(slowdown):
+    """Return 12 turns of a draft pass of 5 and of PYTORCH's passes, with a fake clock.
 
     slowdown(turn) multiplies the time of every pass of a turn.
     """
-    now = 0.0
+    timer = Clock()
     n_passes = count(-2)  # the first two passes read the text, and are not measured
 
-    def model_of(times):
-        def model(ids, n_last):
-            nonlocal now
-            turn = next(n_passes) // (1 + len(PYTORCH))
-            now += times[n_last - 1] * slowdown(turn)
+    def model(times, ids, n_last):
+        turn = next(n_passes) // (1 + len(PYTORCH))
+        timer.now += times[n_last - 1] * slowdown(turn)
 
-        return model
-
-    return timed_turns(model_of([5]), model_of(PYTORCH), [1], len(PYTORCH), n_turns,
-                       clock=lambda: now)
+    models = partial(model, [5]), partial(model, PYTORCH)
+    with mock.patch.object(costs, "time", timer):
+        return timed_turns(*models, [1], len(PYTORCH), 12)
 
 
 def test_times_that_repeat_are_used_as_they_are_though_more_rows_may_take_less_time():
@@ -91,9 +85,9 @@ def test_times_that_repeat_are_used_as_they_are_though_more_rows_may_take_less_t
     noise = np.random.default_rng(0).uniform(1, 1 + SPREAD, 12)
     turns = turns_of(lambda turn: noise[turn])
     assert disturbance(turns) == ""
-    costs = least_costs(turns_of(lambda turn: 1))
-    assert costs == (5, PYTORCH)
-    assert best_K(0.8, costs.c, costs.pass_cost) == 4
+    least = least_costs(turns_of(lambda turn: 1))
+    assert least == (5, PYTORCH)
+    assert best_K(0.8, least.c, least.pass_cost) == 4
 
 
 def test_a_slow_moment_does_not_disturb_but_a_time_that_does_not_repeat_does():

@@ -5,7 +5,6 @@
 """
 
 import shlex
-from functools import partial
 from itertools import count
 from types import SimpleNamespace
 
@@ -20,7 +19,7 @@ import run.task
 from lib.prefix import common_prefix
 from measure.costs import SECONDS, measure_costs
 from measure.passes import Run, Timed, acceptance_figures
-from run.compare import difference_of_texts, measured_speedup, parting_of_texts, speedup_with_prompt
+from run.compare import difference_of_texts, parting_of_texts, speedups
 from run.describe import comparison_in_words, judge_command, next_step, table_lines
 from run.flags import parse_args
 from run.task import Task, load_task
@@ -82,7 +81,7 @@ class Counting:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    for module in (measure.passes, main, run.task):
+    for module in (measure.passes, measure.costs, main, run.task):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -224,7 +223,8 @@ def test_only_the_papers_decoder_has_a_prediction(clock):
     ((7, 50.0), (100, 7.0), None)])
 def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(plain, fast, speedup):
     runs = [Run(None, None, [1] * n, [], seconds) for n, seconds in (plain, fast)]
-    assert measured_speedup(*runs) == speedup_with_prompt(*runs) == speedup
+    found = speedups(task_of_target([2]), *runs, alpha=None)
+    assert found["speedup_measured"] == found["speedup_with_prompt"] == speedup
 
 
 def test_a_speedup_that_one_round_leaves_unknown_has_its_reason(clock):
@@ -292,27 +292,25 @@ def model_of_rows(clock, seconds_per_row, slow_calls=()):
 def measured(clock, draft_row, target_row, ids, n_rows, slow_calls=()):
     """Return the costs of two models with these seconds per row."""
     models = model_of_rows(clock, draft_row), model_of_rows(clock, target_row, slow_calls)
-    return measure_costs(*models, ids, n_rows, clock.perf_counter)
+    return measure_costs(*models, ids, n_rows)
 
 
 @pytest.mark.parametrize("ids", [[0], [0] * 30])
 @pytest.mark.parametrize("n_rows", [1, 4, 9])
-def test_a_pass_costs_its_new_rows_and_neither_the_text_nor_a_slow_turn_matters(ids, n_rows):
+def test_a_pass_costs_its_new_rows_and_neither_the_text_nor_a_slow_turn_matters(
+        clock, ids, n_rows):
     first_turn = range(1, 1 + n_rows)  # call 0 reads the text
-    costs = measured(Clock(), 1e-4, 4e-4, ids, n_rows, slow_calls=first_turn)
+    costs = measured(clock, 1e-4, 4e-4, ids, n_rows, slow_calls=first_turn)
     assert costs.draft == approx(1e-4)
     assert costs.passes == approx([4e-4 * n for n in range(1, n_rows + 1)])
 
 
-def test_slow_models_are_measured_once():
-    clock = Clock()
+def test_slow_models_are_measured_once(clock):
     measured(clock, SECONDS, SECONDS, [0] * 9, 3)
     assert clock.now == approx(SECONDS * (9 + 9 + 1 + 1 + 2 + 3))
 
 
-def test_the_seconds_of_measuring_are_counted_and_shown(clock, monkeypatch):
-    monkeypatch.setattr(measure.costs, "measure_costs",
-                        partial(measure_costs, clock=clock.perf_counter))
+def test_the_seconds_of_measuring_are_counted_and_shown(clock):
     got = run_figures(clock, K="auto", N=30, x=(4,))  # the draft is right: 8 guesses, 9 tokens
     measuring = 1 + 11 + 1 + sum(10 + n for n in range(1, 10))  # read the text; one of each
     assert_figures(got, measuring_s=measuring,

@@ -1,23 +1,20 @@
 """Faults in a draft: their texts stay exact, and the table of their acceptance."""
 
-import json
 from functools import partial
 
 import numpy as np
 import pytest
 
 from benchmarks import low_acceptance
-from benchmarks.__main__ import main
 from docs.tables import stored
 from exact.law import law, text_law
 from gpt2 import GPT2
-from lib.checkpoints.weights import cut_params, n_params
 from measure.models import OPENINGS
 from measure.passes import Run
 from sampling import with_sampling
 from speculative import Round, complete, draft_and_verify, generate
-from tests.commands import outcome
 from tests.distributions import assert_same_law
+from tests.small import lively_params
 
 K = low_acceptance.GUESSED
 
@@ -47,8 +44,7 @@ def test_a_zero_filled_round_has_guesses_without_a_draft():
 def two_token_model(seed):
     """Return a random GPT-2 of two tokens, whose weights are so large that its rows differ."""
     hparams = dict(n_vocab=2, n_ctx=192, n_embd=6, n_head=2, n_layer=1)
-    flat = np.random.default_rng(seed).standard_normal(n_params(hparams))
-    return GPT2(cut_params(flat, hparams), hparams["n_head"])
+    return GPT2(lively_params(hparams, seed, scale=1), hparams["n_head"])
 
 
 def prompt_of(n):
@@ -110,19 +106,11 @@ def test_all_stored_greedy_texts_are_those_of_plain_decoding():
 # ---- the table
 
 def test_the_table_shows_a_text_that_differs_and_untested_guesses():
-    row = {"temperatures": {"0": {"by_position": {"tested": [[2, 0]], "accepted": [[1, 0]]},
-                                  "first_guess": {"tested": [[0, 4]], "accepted": [[0, 1]]},
+    half = {"tested": 2, "acceptance": 0.5, "low": 0.4, "high": 0.6}
+    none = {"tested": 0, "acceptance": 0.0, "low": 0.0, "high": 0.0}
+    row = {"temperatures": {"0": {"by_position": [half, none], "first_guess": [none, half],
                                   "tokens_per_pass": 1.5}}, "identical": 0}
     _, table, _, second = low_acceptance.paragraphs(
         {"texts": "1 prompt", "repeats": 2, "rows": {"none": row}}, None)
-    assert table.endswith("| none | 0.50 (0.50 - 0.50) | - | 1.50 | 0 |")
-    assert second.endswith("| none | - | 0.25 (0.25 - 0.25) |")
-
-
-def test_the_command_writes_what_it_shows(tmp_path, monkeypatch):
-    monkeypatch.setattr(low_acceptance, "OPENINGS", OPENINGS[:2])
-    monkeypatch.setattr(low_acceptance, "FAULTS", {"none": low_acceptance.Fault()})
-    path = tmp_path / "a.json"
-    status, out, _ = outcome(main, "low_acceptance", "--N", 8, "--json", path)
-    assert status == 0 and outcome(main, "low_acceptance", "--show", path)[1] == out
-    assert json.loads(path.read_text("utf-8"))["rows"]["none"]["identical"] == 2
+    assert table.endswith("| none | 0.50 (0.40 - 0.60) | - | 1.50 | 0 |")
+    assert second.endswith("| none | - | 0.50 (0.40 - 0.60) |")

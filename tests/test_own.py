@@ -66,6 +66,17 @@ class Verify:
 
 verify = Verify()
 """
+WITH_FLAG = """
+from typing import Annotated
+from speculative import draft_and_verify
+from variants.registry import Flag, whole
+from variants.speculative import DECODER
+
+def build(models, NAME: Annotated[int, Flag(whole, "guesses")] = 4):
+    return draft_and_verify(models.draft_rows, models.target_rows, NAME)
+
+DECODER = DECODER._replace(build=build)
+"""
 VERIFY = "def verify(guesses, p_draft, p_target, rng): "
 
 
@@ -201,45 +212,26 @@ def test_a_registered_decoder_in_a_file_draws_what_a_pattern_forces_as_itself(fi
 
 @pytest.mark.parametrize("name", ["batch", "temperature", "decoder", "draft", "help", "memory"])
 def test_a_flag_of_a_file_that_main_has_too_is_refused(file, name):
-    path = file(f"""from typing import Annotated
-from speculative import draft_and_verify
-from variants.registry import Flag, whole
-from variants.speculative import DECODER
-
-def build(models, {name}: Annotated[int, Flag(whole, "guesses")] = 4):
-    return draft_and_verify(models.draft_rows, models.target_rows, {name})
-
-DECODER = DECODER._replace(build=build)""")
+    path = file(WITH_FLAG.replace("NAME", name))
     why = refusal(main.main, "--decoder", path, *SHORT)
     assert f"`build` has a parameter {name}, and --{name} is a flag of main.py: rename" in why
 
 
 @pytest.mark.parametrize("name", ["given", "entry", "settings"])
 def test_a_flag_of_a_file_may_have_a_name_that_only_the_parser_uses(file, name):
-    path = file(f"""from typing import Annotated
-from speculative import draft_and_verify
-from variants.registry import Flag, whole
-from variants.speculative import DECODER
-
-def build(models, {name}: Annotated[int, Flag(whole, "guesses")] = 4):
-    return draft_and_verify(models.draft_rows, models.target_rows, {name})
-
-DECODER = DECODER._replace(build=build)""")
+    path = file(WITH_FLAG.replace("NAME", name))
     assert json_of_run("--decoder", path, f"--{name}", 2, *SHORT)["settings"][name] == 2
 
 
-def test_a_worker_of_the_survey_runs_a_file_and_can_send_its_text(file):
+def test_a_worker_of_the_survey_runs_a_file_and_sends_its_text_without_rows(file):
+    """So it does with trees."""
     given = {"prompt": "A fox", "n_tokens_to_generate": 12}
-    text, ours = (survey.written_text(("--decoder", decoder, "--temperature", "1"), given, 0)
-                  for decoder in (file(RIGHT), "speculative"))
+    text, ours, of_trees = (
+        survey.written_text(("--decoder", decoder, "--temperature", "1"), given, 0)
+        for decoder in (file(RIGHT), "speculative", "tree"))
     sent = pickle.loads(pickle.dumps(text))
     assert [result.ids for result in sent.rounds] == [result.ids for result in ours.rounds]
-
-
-def test_a_text_of_trees_is_sent_without_its_rows():
-    given = {"prompt": "A fox", "n_tokens_to_generate": 12}
-    text = survey.written_text(("--decoder", "tree", "--temperature", "1"), given, 0)
-    assert len(pickle.dumps(text)) < 10_000  # a row of the bundled vocabulary has 32 kB
+    assert len(pickle.dumps(of_trees)) < 10_000  # a row of the bundled vocabulary has 32 kB
 
 
 def test_will_it_pay_races_a_file(file, monkeypatch):

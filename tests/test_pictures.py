@@ -72,7 +72,8 @@ def test_the_picture_of_a_story_has_its_tokens_over_bars_of_their_acceptance():
     svg = ElementTree.parse(IMAGES / "easy.svg")
     widths = {kind: [float(node.get("width")) for node in svg.iter() if node.get("class") == kind]
               for kind in ("track", "green_bar")}
-    tokens = [(text.strip(), share) for text, share in stored("easy")["tokens"] if text.strip()]
+    tokens = [(text.strip(), share) for text, share in stored("recorded")["easy tokens"]["rows"]
+              if text.strip()]
     _, *texts = texts_of("easy")  # the first text is the prompt
     assert texts[: len(tokens)] == [text for text, _ in tokens]
     shares = np.divide(widths["green_bar"], widths["track"])

@@ -1,4 +1,4 @@
-"""Test benchmarks/rules.py: a recorded round gives each test its mean; the page has the figures."""
+"""Test benchmarks/rules.py: a recorded round gives each test its mean."""
 
 from collections import defaultdict
 from functools import partial
@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks import rules
-from exact import expected
 from exact.expected import chain_mean, mean_tokens
 from exact.law import expectation
 from exact.toys import TOYS, X
 from speculative import guess, make_step, verify
-from tests.pages import file_text, output
 from tests.toys import path_by_path
 from variants.block import block_verify
 from variants.multipath import guess_paths, verify_best_path
@@ -89,18 +87,15 @@ def rounds(monkeypatch):
     return rounds
 
 
-def test_a_round_starts_after_what_the_ratio_test_added_or_begins_the_next_text(rounds):
+def test_a_round_of_the_ratio_rule_has_its_places_chain_and_starts_after_the_round_before(rounds):
+    """Or it begins the next text."""
     for this, after in pairwise(rounds):
+        assert all(map(np.array_equal, this.chain, this.place.chain()))
         x = this.x + this.ids
         is_complete = len(x) >= 11
         assert after.x == ([0] if is_complete else x)
         assert after.text == this.text + is_complete
     assert len(rounds) == 60 and rounds[-1].text > 10
-
-
-def test_the_ratio_test_gets_the_chain_of_each_place(rounds):
-    for each in rounds:
-        assert all(map(np.array_equal, each.chain, each.place.chain()))
 
 
 def test_each_text_has_its_own_random_numbers(rounds):
@@ -110,8 +105,3 @@ def test_each_text_has_its_own_random_numbers(rounds):
         guesses[each.text] += each.place.tree.tokens
     beginnings = [tuple(tokens[:15]) for tokens in guesses.values() if len(tokens) >= 15]
     assert len(set(beginnings)) == len(beginnings) > 5
-
-
-def test_the_page_quotes_what_the_command_prints():
-    quoted = output(file_text("benchmarks/RESULTS.md"), "-m exact.expected")
-    assert expected.ladder_table() == quoted

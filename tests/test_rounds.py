@@ -201,14 +201,14 @@ def test_a_line_has_the_text_and_the_rejected_guess():
         text = line.replace(struck, "", 1).replace("{+", "").replace("+}", "")
         assert struck in line and text == watch.printable(joined_text(seen["ids"]))
         plain = re.sub(r"\[-|-\]|\{\+|\+\}", "", line)
-        assert re.sub(r"\x1b\[[\d;]*m", "", watch.round_as_line(seen, colour=True)) == plain
+        assert re.sub(r"\x1b\[[\d;]*m", "", watch.round_as_line(seen, watch.ANSI)) == plain
 
 
 def test_no_text_breaks_a_line_or_commands_a_terminal():
     hostile = {"ids": [{"text": HOSTILE, "origin": "bonus"}], "guesses": []}
     for seen in [hostile, *watched_run(N=200)[1]]:  # a toy that writes every byte
         assert watch.round_as_line(seen).isprintable()
-    assert "\x1b[31m" not in watch.round_as_line(hostile, colour=True)
+    assert "\x1b[31m" not in watch.round_as_line(hostile, watch.ANSI)
 
 
 @pytest.mark.parametrize("tty, environ, wanted", [
@@ -232,6 +232,8 @@ def test_the_page_holds_the_run_fetches_nothing_and_none_of_its_texts_is_markup(
     for sign in ("http://", "https://", "src=", "url(", "@import", "import(", "fetch(", "<link ",
                  "innerHTML", "document.write"):
         assert sign not in template.replace('<link rel="icon" href="data:,">', "")
+    # docs/run.html is published without the files beside it.
+    assert all(re.match("#|data:", link) for link in re.findall('href="([^"]*)"', template))
 
 
 @pytest.mark.parametrize("name, words", [

@@ -21,7 +21,7 @@ from utils import MODELS_DIR, find_folder, load_encoder_hparams_and_params
 
 
 def checked_flags(argv: Sequence[str] | None) -> Namespace:
-    """Return the flags; ValueError if they contradict, or a file would be overwritten."""
+    """Return the flags; ValueError if a file would be overwritten."""
     parser = Parser("python -m tools.export", description=__doc__.split("\n")[0])
     parser.add_argument("model", help="a GPT-2, named as in main.py's --target_model_size")
     parser.add_argument("path", type=Path,
@@ -29,14 +29,11 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
                         "in .gguf, otherwise a Hugging Face folder")
     parser.add_argument("--models_dir", default=MODELS_DIR, type=Path,
                         help="folder of the models (default: the repository's models/)")
-    parser.add_argument("--dtype", choices=["float16", "float32", "float64"], default="float32",
-                        help="precision of the weights; float64 only in a folder (default: "
-                        "float32)")
+    parser.add_argument("--dtype", choices=["float16", "float32"], default="float32",
+                        help="precision of the weights (default: float32)")
     args = parser.parse_args(argv)
     path = args.path
     # Everything is checked before the weights are loaded, which takes long.
-    if path.suffix == ".gguf" and args.dtype == "float64":
-        raise ValueError("GGUF files cannot store float64: choose --dtype float32 or float16")
     # An empty folder is overwritten, because it loses nothing.
     is_empty_folder = path.is_dir() and not any(path.iterdir())
     if path.exists() and not is_empty_folder:

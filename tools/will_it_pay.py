@@ -38,12 +38,12 @@ from measure.clock import machine
 from measure.costs import N_ROWS, disturbance, least_costs, timed_turns
 from measure.models import OPENINGS, named
 from measure.positions import (
+    accepted_share,
     counts_of_race,
-    overall_acceptance,
     position_figures,
     speedups_of_counts,
 )
-from run.entries import entries_of_line, opened_prompts, prompt_lines
+from run.entries import entries_of_line, prompt_lines
 from run.flags import LOADING, entry_of_flag
 from run.task import check_backend, nonempty, text_and_ids
 from sampling import check_sampling, with_sampling
@@ -103,16 +103,15 @@ def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list
 
 def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
     """Yield the ids of each line that is not blank: text or JSON, as main.py reads it."""
-    with opened_prompts(str(path)) as file:
-        for i, line in enumerate(prompt_lines(file, str(path)), 1):  # lines count from 1
-            try:
-                # main.py writes an error for a blank line. Here it is skipped.
-                if line.strip():
-                    given = entries_of_line(line, ("prompt", "messages", "id"))
-                    _, ids = text_and_ids(given, encoder)
-                    yield nonempty(ids)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {i}: {error}") from None
+    for i, line in enumerate(prompt_lines(str(path)), 1):  # lines count from 1
+        try:
+            # main.py writes an error for a blank line. Here it is skipped.
+            if line.strip():
+                given = entries_of_line(line, ("prompt", "messages", "id"))
+                _, ids = text_and_ids(given, encoder)
+                yield nonempty(ids)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {i}: {error}") from None
 
 
 # ---- measuring
@@ -235,7 +234,8 @@ def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts:
     counts = counts_of_race(runs, MOST_GUESSES)
     positions = [place | {"predicted": speedup} for place, speedup in
                  zip(position_figures(counts), speedups_of_counts(counts, costs).values())]
-    return {"acceptance": overall_acceptance(counts), "positions": positions}
+    acceptance = accepted_share(counts.accepted.sum(), counts.tested.sum())
+    return {"acceptance": float(acceptance), "positions": positions}
 
 
 def race_rows(results: dict[str, list], chains: dict[str, int], n_candidates: int) -> dict:

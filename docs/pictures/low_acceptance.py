@@ -4,7 +4,7 @@ A plot has a curve for each temperature, with 90 % intervals; the dashed curves 
 draft without a fault.
 """
 
-from benchmarks.low_acceptance import GUESSED, by_column
+from benchmarks.low_acceptance import GUESSED
 from docs.tables import stored
 
 SHAPES = {  # {shape: (the fault that draws it, its name over the plot)}
@@ -17,7 +17,7 @@ SHAPES = {  # {shape: (the fault that draws it, its name over the plot)}
 def plot(axes, row, **style):
     """Draw the curves of a fault, one for each temperature."""
     for i, (temperature, case) in enumerate(row["temperatures"].items()):
-        tested = [(t, place) for t, place in enumerate(by_column(case["by_position"]), start=1)
+        tested = [(t, place) for t, place in enumerate(case["by_position"], start=1)
                   if place["tested"]]
         positions = [t for t, _ in tested]
         axes.plot(positions, [place["acceptance"] for _, place in tested], color=f"C{i}",

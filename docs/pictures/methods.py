@@ -23,10 +23,10 @@ def draw(figure):
         rows = raced_rows(temperature)
         for y, (name, ink) in enumerate(labels):
             if name in rows:
-                row, (median, slowest, fastest) = rows[name]
+                row = rows[name]
                 face = ink if row["exact"] == "yes" else colour("panel")
-                axes.plot([slowest, fastest], [y, y], color=ink, marker="", linewidth=1)
-                axes.plot(median, y, color=ink, marker="o", markerfacecolor=face)
+                axes.plot([row["low"], row["high"]], [y, y], color=ink, marker="", linewidth=1)
+                axes.plot(row["speedup"], y, color=ink, marker="o", markerfacecolor=face)
         axes.axvline(1, color=colour("ink"), linewidth=0.8)  # the speed of plain decoding
         axes.set(title=f"temperature {temperature}", xlim=(0, 2.7), xticks=range(3))
         axes.grid(axis="y", visible=False)

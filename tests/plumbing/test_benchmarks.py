@@ -12,20 +12,18 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from benchmarks import acceptance, batch, engines, patterns, rules, speed, variants
+from benchmarks import acceptance, batch, engines, low_acceptance, patterns, rules, speed, variants
 from benchmarks.__main__ import NAMES, main
 from lib.prefix import common_prefix
 from lib.terminal import try_to_write
-from llama import Llama
 from measure import clock, command, passes
 from measure import race as race_module
 from measure.clock import rows_actions
-from measure.models import random_model, sizes
+from measure.models import random_model
 from measure.passes import Run, Timed
 from measure.race import builder, race, race_figures, simulated_builder
 from speculative import Round
 from tests.commands import outcome
-from tests.llamas import llama_params
 from tests.pages import ROOT
 from tests.test_compare import Clock
 from theory.hardware import pass_bytes
@@ -45,6 +43,7 @@ SMALL = {  # constants of the commands, which make them fast
     variants: ONE_TEXT,
     acceptance: dict(TEMPERATURES=[0.5, 1.0], LENGTH=12),
     rules: dict(LENGTH=12),
+    low_acceptance: dict(OPENINGS=["A fox", "A bear"], FAULTS={"none": low_acceptance.Fault()}),
     patterns: dict(ONE_TEXT, PROPERTIES={"an age": {"age": {"enum": [4, 21, 30]}}})}
 
 
@@ -82,12 +81,8 @@ def test_a_pass_of_M_rows_computes_M_rows_after_the_context():
     assert all(len(seconds) == 2 for seconds in times.values())
 
 
-def test_a_spread_is_the_median_and_the_quartiles_in_the_unit_of_its_name(monkeypatch):
-    monkeypatch.setattr(clock, "interleaved", lambda actions, repeats: {
-        "pass": [0.001, 0.005, 0.002, 0.004, 0.003]})
-    spread = clock.milliseconds({}, 5)["pass"]
-    assert spread == pytest.approx({"median": 3, "low": 2, "high": 4})
-    assert command.ranged(spread, "{:.1f}") == "3.0 (2.0 - 4.0)"
+def test_a_spread_is_the_median_and_the_quartiles():
+    assert command.ranged(clock.spread([1, 5, 2, 4, 3]), "{:.1f}") == "3.0 (2.0 - 4.0)"
 
 
 # ---- race
@@ -157,8 +152,8 @@ def test_speed_and_predictions_by_hand():
     row = race_figures(ours, plain, K=2)
     assert row.pop("tokens_per_s")["median"] == pytest.approx(2 / 3)
     assert row == pytest.approx({
-        "slowest": 1 / 4, "speedup": 7 / 15, "fastest": 3 / 5, "acceptance": 3 / 4,
-        "prompt_s": 10.0, "speedup_with_prompt": 1 / 4,  # of 3 / 12, 5 / 28 and 7 / 26
+        "low": 1 / 4, "speedup": 7 / 15, "high": 3 / 5, "acceptance": 3 / 4,
+        "speedup_with_prompt": 1 / 4,  # of 3 / 12, 5 / 28 and 7 / 26
         "tokens_per_pass": 2.5, "rows_per_pass": 3.0,
         "predicted": walltime_improvement(3 / 4, 2, c=0.15, pass_cost=2.0)})
 
@@ -185,11 +180,6 @@ def test_simulated_runs_compare_K_at_equal_luck():
         assert plain["tokens_per_pass"] == 1
         tokens.append([row["tokens_per_pass"] for row in (plain, *rows)])
     assert (np.diff(tokens, axis=0) >= 0).all() and (np.diff(tokens, axis=1) >= 0).all()
-
-
-def test_the_sizes_of_a_llama_are_named_as_those_of_a_gpt2():
-    assert sizes(Llama(llama_params(), 4)) == dict(n_vocab=13, n_ctx=24, n_embd=16, n_head=4,
-                                                   n_layer=2)
 
 
 # ---- figures of the commands, by hand
@@ -219,14 +209,14 @@ def test_the_floor_of_a_pass_is_its_bytes_over_the_bandwidth(monkeypatch):
     """2**20 bytes take 2 ms, a row 4 ms; four draft passes take 8 ms."""
     set_all(monkeypatch, speed, BLOCK={"numba": 2**20},
             floor_times=lambda args, target: ([0.004], [0.002]),
-            milliseconds=lambda actions, repeats: {name: {"median": 8.0} for name in actions})
+            interleaved=lambda actions, repeats: dict.fromkeys(actions, [0.008]))
     args = Namespace(backend="numba", repeats=1)
     figures = speed.pass_times(args, None, model(0), model(1))
     floor_ms = 2 * pass_bytes(HPARAMS) / 2**20
     assert figures["floor_ms"] == pytest.approx(floor_ms)
     assert figures["bandwidth_GB_per_s"] == pytest.approx(2**20 / 0.002 / 1e9)
     assert figures["row_over_floor"] == pytest.approx(4 / floor_ms)
-    assert figures["draft_ms"] == {"median": 2.0}
+    assert figures["draft_ms"] == pytest.approx({"median": 2, "low": 2, "high": 2})
 
 
 def test_a_row_of_a_decoder_by_hand():
@@ -235,7 +225,7 @@ def test_a_row_of_a_decoder_by_hand():
     ours = [[plain_text([1, 2], 0.1), plain_text([3, 5], 0.1)]]
     row = variants.decoder_row(ours, plain, temperature=0)
     assert row == {"tokens/pass": 1, "positions/pass": 1, "ms/token": pytest.approx(50),
-                   "speed-up (slowest - fastest)": "3.00 (3.00 - 3.00)", "same": "1 of 2"}
+                   **dict.fromkeys(("speedup", "low", "high"), pytest.approx(3)), "same": "1 of 2"}
 
 
 def test_one_text_has_one_acceptance_at_its_own_temperature(monkeypatch):
@@ -289,6 +279,7 @@ ONCE = "--N 3 --repeats 1"
     (variants, f"{ONCE} --rows stopping lookup", "3 new tokens"),
     (acceptance, "--texts 2", "2 texts of 12 tokens"),
     (rules, "--rounds 6", "Temperature 0.7: 6 rounds of"),
+    (low_acceptance, "--N 8", " | 2 |\n"),  # identical texts at temperature 0
     (patterns, "--repeats 1", "An age, temperature 1:")])
 def test_what_a_command_measures_it_shows_again(module, words, shown, tmp_path, monkeypatch):
     if module is patterns:
@@ -299,7 +290,7 @@ def test_what_a_command_measures_it_shows_again(module, words, shown, tmp_path, 
     status, measured, _ = outcome(main, name, *words.split(), "--json", path)
     assert (status, measured) == outcome(main, name, "--show", path)[:2]
     assert status == 0 and shown in measured and "| --- |" in measured
-    is_timed = module not in (acceptance, rules)
+    is_timed = module not in (acceptance, rules, low_acceptance)
     assert ("Measured on 20" in measured) == is_timed
 
 

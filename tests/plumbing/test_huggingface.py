@@ -20,13 +20,12 @@ from tests.checkpoints import (
     SYMBOLS,
     TINY,
     edited,
-    files_in,
     rewritten,
     truncated,
     with_entries,
     without,
 )
-from tests.commands import outcome, refusal
+from tests.commands import outcome
 from tests.small import lively_params
 from tools import export
 from utils import MODELS_DIR, load_encoder_hparams_and_params
@@ -139,12 +138,6 @@ def test_bfloat16_is_the_upper_half_of_float32(folder):
     header = stored[8:end].replace(b'"U16"', b'"BF16"')
     path.write_bytes(len(header).to_bytes(8, "little") + header + stored[end:])
     assert (loaded(folder)[2]["wpe"] == wpe).all()
-
-
-def test_an_export_overwrites_nothing(folder):
-    before = files_in(folder)
-    assert "already exists" in refusal(export.main, "tales-small", folder)
-    assert files_in(folder) == before
 
 
 def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):

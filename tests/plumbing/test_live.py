@@ -126,16 +126,12 @@ def test_a_malformed_request_is_refused_and_told_why(server, body, why):
     assert why in error_of(server, body if isinstance(body, str) else ASKED | body)
 
 
-@pytest.mark.parametrize("length", ["-1", "x", "", "1" * 30])
-def test_a_request_without_a_length_is_refused(server, length):
-    why = error_of(server, ASKED, **{"Content-Length": length})
-    assert why == f"need a Content-Length, got {length!r}"
-
-
-def test_a_body_is_refused_by_its_length_before_it_is_read(server):
-    """The body that the header promises never comes."""
-    why = error_of(server, ASKED, **{"Content-Length": str(live.MAX_BYTES + 1)})
-    assert why == f"need a request of at most {live.MAX_BYTES} bytes, got {live.MAX_BYTES + 1}"
+@pytest.mark.parametrize("length, why", [
+    *((length, f"need a Content-Length, got {length!r}") for length in ("-1", "x", "", "1" * 30)),
+    (str(live.MAX_BYTES + 1), f"need a request of at most {live.MAX_BYTES} bytes, got ")])
+def test_a_body_is_refused_by_its_length_before_it_is_read(server, length, why):
+    """The body that a header promises never comes."""
+    assert error_of(server, ASKED, **{"Content-Length": length}).startswith(why)
 
 
 def test_a_fault_of_the_decoder_reaches_the_page(server, monkeypatch):

@@ -43,13 +43,9 @@ def standard_input(monkeypatch):
 
 # ---- prompts
 
-@pytest.mark.parametrize("data, words", [
-    (b"once \xff upon", "byte 0xff at position 5"), (b"a" * 10**6, "n_ctx = "),
-    (b"", "at least one token")],
-    ids=["no UTF-8", "a megabyte of one letter", "nothing"])
-def test_a_prompt_that_cannot_be_read_is_refused_in_one_line(standard_input, data, words):
-    standard_input(data)
-    assert words in refusal(main.main, "--prompt", "-")
+def test_a_megabyte_of_one_letter_is_refused_in_one_line(standard_input):
+    standard_input(b"a" * 10**6)
+    assert "n_ctx = " in refusal(main.main, "--prompt", "-")
 
 
 def test_bytes_in_a_flag_that_are_no_utf8_are_refused():

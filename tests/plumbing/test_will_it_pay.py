@@ -255,11 +255,3 @@ def test_a_plot_is_a_picture_as_wide_as_a_telephone(tmp_path):
     status, _, err = outcome(will_it_pay.main, "--show", stored, "--plot", tmp_path / "a.png")
     assert status == 0, err
     assert matplotlib.image.imread(tmp_path / "a.png").shape[1] == 2 * TELEPHONE
-
-
-def test_a_plot_that_cannot_be_written_is_refused_before_anything_is_measured(
-        tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib", reason="needs requirements/plots.txt")
-    monkeypatch.setattr(will_it_pay, "load_models", None)
-    path = tmp_path / "none" / "a.png"
-    assert f"cannot write --plot {path}" in refusal(will_it_pay.main, "--plot", path)
