@@ -676,7 +676,7 @@ def likeliest_round(cases, written, toy, start):
 
 
 def first_fault(cases, came, is_wrong, excess, toy, written):
-    """Return (position, tokens before, token) of a token that occurs too often, and lines on it.
+    """Return (position, tokens before, token) of a token at fault, and lines on it.
 
     A start is the first tokens of a text. The token is the last token of the wrong start whose
     probability exceeds the target's by the most, if one exceeds it.

@@ -565,7 +565,7 @@ def test_a_sample_names_a_token_at_fault_and_not_the_noise_of_other_tokens(share
     rng = np.random.default_rng(0)
     verify = lambda g, q, p: np.c_[rng.choice(3, len(g), p=comes), np.full(len(g), -1)]
     report = check_by_sampling(verify, 100_000, K=1, rows=rows)
-    assert report.first_wrong_token == (0, [], 2) and f"2 comes too {deed}" in str(report)
+    assert report.first_wrong_token == (0, [], 2) and f"2 occurs too {deed}" in str(report)
 
 
 def test_a_sample_says_which_faults_it_would_have_shown():
