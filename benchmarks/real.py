@@ -55,10 +55,10 @@ from variants.quantized import int8_copy
 from variants.shared.tree_gpt2 import tree_model
 
 PROMPTS = Path(__file__).with_name("real_prompts.jsonl")
-ROWS = ["quantized --K 3", "lookup", "suffix --sure 0 --cap 4", "eagle --K 2",
-        "eagle --widths 2,1", "block --guesser 'eagle --K 2'",
-        "suffix --otherwise 'quantized --K 3'", "suffix --otherwise 'eagle --K 1'",
-        "lenient --K 4"]
+ROWS = ["quantized --K 3", "quantized --K 5", "lookup", "suffix --sure 0 --cap 4",
+        "eagle --K 2", "eagle --widths 2,1", "block --guesser 'eagle --K 2'",
+        "block --guesser 'quantized --K 5'", "suffix --otherwise 'quantized --K 5'",
+        "suffix --otherwise 'eagle --K 1'", "lenient --K 4"]
 SHARES = ("draft", "target")  # of the time
 N_CTX = 1024  # of llama.cpp's servers
 
