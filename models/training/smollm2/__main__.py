@@ -14,9 +14,10 @@ from pathlib import Path
 
 from lib.backend.products import n_cores
 from lib.terminal import Help, Parser, command
+from models.training.smollm2.write import write_in_process
 
 SEED_HELD_OUT = 0  # the seeds of the processes are 1, 2, ..
-N_HELD_OUT = 12_000
+N_HELD_OUT = 12_000  # tokens, or as many as the training texts have
 
 
 @command("models.training.smollm2", "requirements/train.txt")
@@ -32,35 +33,23 @@ def main(argv=None):
     parser.add_argument("--processes", type=int, default=n_cores(),
                         help="processes that write; each needs 4 GB of memory")
     args = parser.parse_args(argv)
-    jobs = [(args.work, seed, args.tokens / args.processes)
+    answers, held_out = args.work / "answers", args.work / "held_out"
+    jobs = [(answers, args.tokens / args.processes, seed)
             for seed in range(1, args.processes + 1)]
     with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
-        pool.starmap(write, [(args.work, SEED_HELD_OUT, N_HELD_OUT), *jobs], chunksize=1)
-    train_on_answers(args.work, args.read)
+        pool.starmap(write_in_process, [
+            (held_out, min(N_HELD_OUT, args.tokens), SEED_HELD_OUT, True), *jobs], chunksize=1)
+    train_on_answers(answers, held_out, args.work, args.read)
 
 
-def write(work, seed, n_tokens):
-    """Write the answers of one seed, in a process."""
-    from models.training.smollm2.write import write_answers
-    from utils import load_model
-
-    held_out = seed == SEED_HELD_OUT
-    write_answers(*load_model("smollm2"), folder_of(work, held_out), n_tokens, seed, held_out)
-
-
-def folder_of(work, held_out):
-    """Return the folder of the answers."""
-    return work / ("held_out" if held_out else "answers")
-
-
-def train_on_answers(work, n_read):
+def train_on_answers(answers, held_out, work, n_read):
     """Train the head on all answers; write it."""
     from models.training.smollm2 import head
     from utils import load_model
 
     _, model = load_model("smollm2")
-    texts, held_out = (head.load_texts(sorted(folder_of(work, is_held).glob("*.npz")))
-                       for is_held in (False, True))
+    texts, held_out = (head.load_texts(sorted(folder.glob("*.npz")))
+                       for folder in (answers, held_out))
     trained = head.new_head(model, texts)
     head.train_head(trained, texts, held_out, work / "head.pt", n_read)
     print(json.dumps(head.measure(trained, held_out)))

@@ -15,6 +15,7 @@ import numpy as np
 from cache import softmax
 from lib.checkpoints.files import atomic
 from models.training.smollm2.prompts import prompts
+from utils import load_model
 
 N_TEXTS = 128  # written at a time; BLAS is fastest for multiples of 64 rows
 LONGEST_PROMPT = 260  # in tokens
@@ -107,6 +108,12 @@ def rows_of_texts(cache, positions, mask):
         return out.reshape(n_texts, n_head, d_head).transpose(1, 0, 2)
 
     return attend
+
+
+def write_in_process(folder, n_tokens, seed, held_out=False):
+    """Write the answers of one seed by a model of its own."""
+    # Not in __main__.py: a new process cannot import a function of a package's __main__.
+    write_answers(*load_model("smollm2"), folder, n_tokens, seed, held_out)
 
 
 def write_answers(tokenizer, model, folder, n_tokens, seed, held_out=False):
