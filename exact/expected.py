@@ -31,7 +31,7 @@ from lib.terminal import Parser, command, print_safely
 from speculative import Guesses, Model, Rows, guess, make_step, verify
 from variants.block import block_verify
 from variants.shared.best_tree import uniform_shape
-from variants.shared.branches import Branches, texts_of_rows
+from variants.shared.branches import texts_of_rows
 from variants.tree import guess_shape, verify_tree
 
 # (guesses, p_draft, p_target) -> tokens; rows of floats or Fractions
@@ -186,9 +186,7 @@ def means_below(mean: Callable, widths: tuple[int, ...], toy: str, x: tuple[int,
 def along_paths(model: Model) -> Model:
     """Return the model that reads texts with a tree, too: the text of each path alone."""
     def rows(ids, n_last):
-        if isinstance(ids, Branches):
-            return np.array([model(text, 1)[-1] for text in texts_of_rows(ids, n_last)])
-        return model(ids, n_last)
+        return np.array([model(text, 1)[-1] for text in texts_of_rows(ids, n_last)])
 
     return rows
 
@@ -216,16 +214,12 @@ LADDER: list[Rung] = [
 ]
 
 
-def climb(toy: str, K: int) -> list[tuple[str, str, float]]:
-    """Return [(rung, how it guesses and tests, expected tokens per round)]."""
-    return [(rung, adds, float(tokens(toy, K))) for rung, adds, tokens in LADDER]
-
-
 def ladder_table(toy: str = "A", K: int = 3) -> str:
     """Return the ladder as Markdown, and the bound of a chain under it."""
     rows = []
     before = 1.0  # tokens of the rung below; the first rung, plain decoding, is compared with 1
-    for rung, adds, tokens in climb(toy, K):
+    for rung, adds, mean in LADDER:
+        tokens = float(mean(toy, K))
         rows.append([rung, adds, f"{tokens:.3f}", f"{tokens - before:+.3f}"])
         before = tokens
     table = markdown_table(["rule", "how it works", "tokens per round", "more"], rows)

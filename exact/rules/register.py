@@ -289,7 +289,7 @@ def enumerated_rule(rule: Rule, toy: str, K: int) -> Found:
     """Return the distribution of the K + 1 tokens that a rule writes, from single rounds."""
     # a round depends on the last token alone, because the toys' rows do, and no rule remembers
     # earlier rounds
-    texts = texts_by_rounds(partial(round_of_rule, rule, toy), K, K + 1, key=slice(-1, None))
+    texts = texts_by_rounds(lambda x, k: round_of_rule(rule, toy, x[-1:], k), K, K + 1)
     _, target = TOYS[toy]
     return Found(toy, K, texts, text_law(X, target, K + 1))
 
