@@ -194,8 +194,7 @@ def along_paths(model: Model) -> Model:
 # ---- the ladder
 
 # (rung, how it guesses and tests, a function (toy, K) -> expected tokens per round)
-Rung = tuple[str, str, Callable[[str, int], Any]]
-LADDER: list[Rung] = [
+LADDER: list[tuple[str, str, Callable[[str, int], Any]]] = [
     ("plain decoding", "one token per pass", lambda toy, K: 1),
     ("match", "drawn guesses, compared with the target's own draws",
      partial(chain_mean, guess, match_tokens)),

@@ -291,16 +291,14 @@ def toy_of_rows(rows):
 def paths_of_guesses(K, V, padding):
     """Return all paths of K guesses; with padding, of 0 .. K guesses, filled up with -1. [n, K]
 
-    For K = 2 and V = 2 the paths with padding are [-1, -1], [0, -1], [1, -1], [0, 0], [0, 1],
+    For K = 2 and V = 2 the paths with padding are [-1, -1], [0, -1], [0, 0], [0, 1], [1, -1],
     [1, 0] and [1, 1].
     """
-    least = 0 if padding else K
-    paths = []
-    for k in range(least, K + 1):
-        padding_of_k = (-1,) * (K - k)
-        for guesses in product(range(V), repeat=k):
-            paths.append((*guesses, *padding_of_k))
-    return np.array(paths)
+    least = -1 if padding else 0
+    paths = np.array([*product(range(least, V), repeat=K)])
+    is_guess = paths >= 0
+    # no guess follows a missing one
+    return paths[(is_guess[:, 1:] <= is_guess[:, :-1]).all(axis=1)]
 
 
 class Cases:

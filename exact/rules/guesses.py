@@ -44,8 +44,7 @@ def bfloat16(numbers):
 
 def in_bfloat16(row):
     """Return a row of fractions, each rounded to a bfloat16."""
-    rounded = bfloat16(np.asarray(row, dtype=np.float32))
-    return np.array([Fraction(float(p)) for p in rounded], dtype=object)
+    return np.array([Fraction(float(p)) for p in bfloat16(row)], dtype=object)
 
 
 colder = drawn_from(lambda row: row**2 / (row**2).sum())  # temperature 1/2
@@ -121,11 +120,9 @@ def two_best_paths(x, k, rng, draft):
         return path
 
     first = extended([])
-    second = []
-    if k > 0:
-        shared = first[: min(k - 1, 1)]  # the first token, or no token if k is 1
-        _, second_best = best_ids(draft(x + shared, 1)[-1], 2)
-        second = extended(shared + [second_best])
+    shared = first[: min(k - 1, 1)]  # the first token, or no token if k is 1
+    _, second_best = best_ids(draft(x + shared, 1)[-1], 2)
+    second = extended(shared + [second_best])[:k]  # no token if k is 0
     tree = tree_of_paths([first, second], N_VOCAB)
     return tree, tree.rows()
 
