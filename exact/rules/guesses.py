@@ -16,9 +16,8 @@ import numpy as np
 
 from exact.rules.verifiers import at
 from exact.toys import N_VOCAB, mapped
-from sampling import keep_largest, sample
+from sampling import keep_largest
 from speculative import guess
-from variants.multipath import best_row, worst_first
 from variants.shared.branches import best_ids, tree_of_paths
 
 DraftGuess = Callable[..., tuple[Any, Any]]  # (x, k, rng, draft) -> guesses, p_draft
@@ -80,31 +79,6 @@ def beam(x, k, rng, draft, width=2):
 
 
 # ---- several paths
-
-def best_of_two(x, k, rng, draft, target):
-    """Return the better of two paths drawn from the draft, as variants/multipath.py chooses it.
-
-    Only the better path is drawn here, token by token, from its distribution (`best_row`). The
-    rows that are returned are wrong: they are the draft's.
-    """
-    guesses = []
-    p_draft = []
-    # the mass and `below` of the tokens so far; variants/multipath.py defines both
-    mass = 1
-    below = 0
-    for _ in range(k):
-        text = x + guesses
-        row = draft(text, 1)[-1]
-        order = worst_first(row, target(text, 1)[-1])
-        # below_token[token]: `below` of the tokens so far and this token
-        row_of_better, below_token = best_row(row, order, mass, below, n_paths=2)
-        token = sample(row_of_better, rng)
-        guesses.append(token)
-        p_draft.append(row)
-        mass = mass * row[token]
-        below = below_token[token]
-    return guesses, p_draft
-
 
 def two_best_paths(x, k, rng, draft):
     """Return the tree of two paths of k probable tokens, which branch at the second token.

@@ -26,6 +26,7 @@ from exact.toys import one_hot
 from sampling import accept, residual, sample, softmax
 from speculative import verify
 from variants.match import match_verify
+from variants.multipath import best_path
 from variants.shared.branches import row_after
 
 # ---- p_accept: the probability of accepting a guess
@@ -410,6 +411,16 @@ def one_hot_paths(tree, p_draft, p_target, rng):
         row = residual(rows[n], one_hots[n])
 
     return accepted + [sample(row, rng)]
+
+
+def better_path(tree, p_draft, p_target, rng):
+    """Test the better of two drawn paths as one block, wrongly with the draft's rows.
+
+    variants/multipath.py has the right rows: those of the better path.
+    """
+    guesses, _, target_rows = best_path(tree, p_target)
+    draft_rows = [p_draft[tree.find(guesses[: n + 1])] for n in range(len(guesses))]
+    return traversal(guesses, draft_rows, target_rows, rng)
 
 
 def whole_paths(tree):
