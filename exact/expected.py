@@ -34,10 +34,6 @@ from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import texts_of_rows
 from variants.tree import guess_shape, verify_tree
 
-# (guesses, p_draft, p_target) -> tokens; rows of floats or Fractions
-ChainTokens = Callable[[list[int], Rows, Rows], Any]
-
-
 # ---- one round
 
 class FirstToken:
@@ -111,7 +107,7 @@ def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
 
 # ---- means over the guesses
 
-def chain_mean(make_guesses: Callable, tokens: ChainTokens, toy: str, K: int) -> Any:
+def chain_mean(make_guesses: Callable, tokens: Callable, toy: str, K: int) -> Any:
     """Return the mean of tokens(guesses, p_draft, p_target) over all guesses after X."""
     draft, target = TOYS[toy]
 
@@ -132,8 +128,10 @@ def tree_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """
     if not widths:
         return 1  # no guess is left to test, and one token is drawn from the target
-    below = means_below(tree_mean, widths, toy, x)
     draft, target = map(along_paths, TOYS[toy])
+    n_vocab = target(x, 1).shape[-1]
+    # every child has the same subtree: the tree without its first position
+    below = [tree_mean(widths[1:], toy, (*x, token)) for token in range(n_vocab)]
     siblings = partial(guess_shape, draft=draft, shape=uniform_shape(widths[:1]))
     step = make_step(target, 1, siblings, verify_tree)
 
@@ -159,8 +157,8 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """
     if not widths:
         return 1  # no guess is left to test, and one token is drawn from the target
-    below = means_below(best_mean, widths, toy, x)
     p_draft, p_target = (model(x, 1)[-1] for model in TOYS[toy])
+    below = [best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
     guesses = guesses_law(p_draft, widths[0])
     total: Any = 1
     f_before: Any = 0  # f of the empty set
@@ -171,16 +169,6 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
         total += below[token] * (f - f_before)
         f_before = f
     return total
-
-
-def means_below(mean: Callable, widths: tuple[int, ...], toy: str, x: tuple[int, ...]) -> list:
-    """Return for each token the mean tokens after it, if it is accepted as the next token.
-
-    Every child has the same subtree: the tree without its first position.
-    """
-    _, target = TOYS[toy]
-    n_vocab = target(x, 1).shape[-1]
-    return [mean(widths[1:], toy, (*x, token)) for token in range(n_vocab)]
 
 
 def along_paths(model: Model) -> Model:
