@@ -84,8 +84,7 @@ def in_floats(rows_of: Callable, pair: Any, next_number: Callable) -> Toy:
 
 MARKOV = {name: in_floats(toys.fractions, pair, toys.by_last_token)
           for name, pair in toys.TENTHS.items()}
-_, TARGET_OF_C = MARKOV["C"]
-EQUAL = TARGET_OF_C, TARGET_OF_C
+EQUAL = MARKOV["C"][1], MARKOV["C"][1]  # C's target twice
 D = in_floats(toys.fractions, toys.D_TENTHS, toys.by_text)
 # with one-hot rows, zeros and probabilities near 0 and 1
 EXTREME = {f"extreme {i}": in_floats(toys.rows_of_numbers, pair, toys.by_later_token)

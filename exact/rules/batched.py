@@ -52,12 +52,6 @@ def written(guesses, n, token):  # [B, K], [B], [B] -> [B, K + 1]
     return tokens
 
 
-def last_passed(passed):  # [B, K] -> [B]
-    """Return the largest number n of guesses whose test, column n - 1, passes; 0 if none."""
-    n = 1 + np.arange(passed.shape[1])
-    return (n * passed).max(axis=1)  # a test that fails counts 0
-
-
 def all_of(guesses, p_draft):  # -> [B]
     """Test all guesses; -1 is padding."""
     return (guesses >= 0).sum(axis=1)
@@ -132,7 +126,8 @@ def batch_traversal(guesses, p_draft, p_target, uniforms, rest=verifiers.whole_r
     share = shares(guesses, p_draft, p_target)
     weights, p_accept = verifiers.block_tests(guesses, p_draft, p_target, share, rest)
     K = guesses.shape[1]
-    n = last_passed(uniforms[:, :K] < p_accept)
+    passed = uniforms[:, :K] < p_accept
+    n = (passed * np.arange(1, K + 1)).max(axis=1)  # a test that fails counts 0
     token = draw(entry_per_round(weights, n), uniforms[:, K])
     return written(guesses, n, token)
 
