@@ -31,12 +31,8 @@ from lib.terminal import Parser, command, print_safely
 from speculative import Guesses, Model, Rows, guess, make_step, verify
 from variants.block import block_verify
 from variants.shared.best_tree import uniform_shape
-from variants.shared.branches import Branches, texts_of_rows
+from variants.shared.branches import texts_of_rows
 from variants.tree import guess_shape, verify_tree
-
-# (guesses, p_draft, p_target) -> tokens; rows of floats or Fractions
-ChainTokens = Callable[[list[int], Rows, Rows], Any]
-
 
 # ---- one round
 
@@ -111,7 +107,7 @@ def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
 
 # ---- means over the guesses
 
-def chain_mean(make_guesses: Callable, tokens: ChainTokens, toy: str, K: int) -> Any:
+def chain_mean(make_guesses: Callable, tokens: Callable, toy: str, K: int) -> Any:
     """Return the mean of tokens(guesses, p_draft, p_target) over all guesses after X."""
     draft, target = TOYS[toy]
 
@@ -132,8 +128,10 @@ def tree_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """
     if not widths:
         return 1  # no guess is left to test, and one token is drawn from the target
-    below = means_below(tree_mean, widths, toy, x)
     draft, target = map(along_paths, TOYS[toy])
+    n_vocab = target(x, 1).shape[-1]
+    # every child has the same subtree: the tree without its first position
+    below = [tree_mean(widths[1:], toy, (*x, token)) for token in range(n_vocab)]
     siblings = partial(guess_shape, draft=draft, shape=uniform_shape(widths[:1]))
     step = make_step(target, 1, siblings, verify_tree)
 
@@ -159,8 +157,8 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """
     if not widths:
         return 1  # no guess is left to test, and one token is drawn from the target
-    below = means_below(best_mean, widths, toy, x)
     p_draft, p_target = (model(x, 1)[-1] for model in TOYS[toy])
+    below = [best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
     guesses = guesses_law(p_draft, widths[0])
     total: Any = 1
     f_before: Any = 0  # f of the empty set
@@ -173,22 +171,10 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     return total
 
 
-def means_below(mean: Callable, widths: tuple[int, ...], toy: str, x: tuple[int, ...]) -> list:
-    """Return for each token the mean tokens after it, if it is accepted as the next token.
-
-    Every child has the same subtree: the tree without its first position.
-    """
-    _, target = TOYS[toy]
-    n_vocab = target(x, 1).shape[-1]
-    return [mean(widths[1:], toy, (*x, token)) for token in range(n_vocab)]
-
-
 def along_paths(model: Model) -> Model:
     """Return the model that reads texts with a tree, too: the text of each path alone."""
     def rows(ids, n_last):
-        if isinstance(ids, Branches):
-            return np.array([model(text, 1)[-1] for text in texts_of_rows(ids, n_last)])
-        return model(ids, n_last)
+        return np.array([model(text, 1)[-1] for text in texts_of_rows(ids, n_last)])
 
     return rows
 
@@ -196,8 +182,7 @@ def along_paths(model: Model) -> Model:
 # ---- the ladder
 
 # (rung, how it guesses and tests, a function (toy, K) -> expected tokens per round)
-Rung = tuple[str, str, Callable[[str, int], Any]]
-LADDER: list[Rung] = [
+LADDER: list[tuple[str, str, Callable[[str, int], Any]]] = [
     ("plain decoding", "one token per pass", lambda toy, K: 1),
     ("match", "drawn guesses, compared with the target's own draws",
      partial(chain_mean, guess, match_tokens)),
@@ -216,16 +201,12 @@ LADDER: list[Rung] = [
 ]
 
 
-def climb(toy: str, K: int) -> list[tuple[str, str, float]]:
-    """Return [(rung, how it guesses and tests, expected tokens per round)]."""
-    return [(rung, adds, float(tokens(toy, K))) for rung, adds, tokens in LADDER]
-
-
 def ladder_table(toy: str = "A", K: int = 3) -> str:
     """Return the ladder as Markdown, and the bound of a chain under it."""
     rows = []
     before = 1.0  # tokens of the rung below; the first rung, plain decoding, is compared with 1
-    for rung, adds, tokens in climb(toy, K):
+    for rung, adds, mean in LADDER:
+        tokens = float(mean(toy, K))
         rows.append([rung, adds, f"{tokens:.3f}", f"{tokens - before:+.3f}"])
         before = tokens
     table = markdown_table(["rule", "how it works", "tokens per round", "more"], rows)

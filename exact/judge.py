@@ -84,8 +84,7 @@ def in_floats(rows_of: Callable, pair: Any, next_number: Callable) -> Toy:
 
 MARKOV = {name: in_floats(toys.fractions, pair, toys.by_last_token)
           for name, pair in toys.TENTHS.items()}
-_, TARGET_OF_C = MARKOV["C"]
-EQUAL = TARGET_OF_C, TARGET_OF_C
+EQUAL = MARKOV["C"][1], MARKOV["C"][1]  # C's target twice
 D = in_floats(toys.fractions, toys.D_TENTHS, toys.by_text)
 # with one-hot rows, zeros and probabilities near 0 and 1
 EXTREME = {f"extreme {i}": in_floats(toys.rows_of_numbers, pair, toys.by_later_token)
@@ -246,8 +245,9 @@ class Judged(NamedTuple):
                 return toys.law_of_round(self.step_of(*toy, k), x, k)
 
             texts = toys.texts_by_rounds(round_after, K, n_new)
-            return Found(name, K, texts, self.wanted(toy, n_new))
-        return Found(name, K, self.texts(toy, K, n_new), self.wanted(toy, n_new))
+        else:
+            texts = self.texts(toy, K, n_new)
+        return Found(name, K, texts, self.wanted(toy, n_new))
 
     def check_setting(self, name: str) -> None:
         """Raise NoMass unless each text of a toy has a next token, of the draft too."""
@@ -345,13 +345,12 @@ def judged_file(path: Path, temperature: float = 1) -> Judged:
             make_guesses = rule_file.checked_guess(rule.guess)
         test = rule_file.checked_verify(rule.verify or speculative.verify)
         judged = judged_verify(test, make_guesses)
-    on_a = judged._replace(toys={"A": MARKOV["A"]})
     if temperature == 0:
         judged = judged.at_temperature_0()
-        on_a = on_a.at_temperature_0()
     # random numbers that are not rng's are allowed in imports and in a first call, which may
     # compile something. Without forks this rng takes the first branch of every decision
-    on_a.step_of(*on_a.toys["A"], 1)([*X], 2, Forking([]))
+    first_toy = next(iter(judged.toys.values()))
+    judged.step_of(*first_toy, 1)([*X], 2, Forking([]))
     functions = [rule.step, rule.guess, rule.verify]
     if rule.decoder:
         functions += [rule.decoder.build, rule.decoder.guess, rule.decoder.test]

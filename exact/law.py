@@ -26,7 +26,7 @@ import math
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -71,7 +71,17 @@ class Uniform:
         return f"u in [{float(low):.4g}, {float(high):.4g})"
 
     def __lt__(self, bounds):
-        """Return `u < bounds` for a number or an array; cut the interval at bounds inside."""
+        """Return `u < bounds` for a number or an array."""
+        # no bound is inside the piece, so u is below a bound exactly if the whole piece is
+        return self.cut_at(bounds) >= self.interval[1]
+
+    def __gt__(self, bounds):
+        """Return `u > bounds`, or `u >= bounds`, since a single point has probability 0."""
+        # not the opposite of `<`, because both are False for a NaN
+        return self.cut_at(bounds) <= self.interval[0]
+
+    def cut_at(self, bounds):
+        """Cut the interval at the bounds inside, continue with a piece; return the bounds."""
         if isinstance(bounds, Uniform):
             self.refuse()
         bounds = at_least_float64(bounds)
@@ -86,17 +96,8 @@ class Uniform:
             weights = [weight / width for weight in weights]  # shares of the interval
         # this run continues with one piece, and other runs with the other pieces
         branch = self.rng.fork(weights)
-        piece_end = edges[branch + 1]
-        self.interval[:] = edges[branch], piece_end
-        # no bound is inside the piece, so u is below a bound exactly if the whole piece is
-        is_below = bounds >= piece_end
-        return is_below[()]  # [()] makes a single bool of an array without axes
-
-    def __gt__(self, bounds):
-        """Return `u > bounds`, or `u >= bounds`, since a single point has probability 0."""
-        self.__lt__(bounds)  # cuts the interval
-        # not the opposite of `<`, because both are False for a NaN
-        return (at_least_float64(bounds) <= self.interval[0])[()]
+        self.interval[:] = edges[branch], edges[branch + 1]
+        return bounds
 
     __ge__ = __gt__
     __le__ = __lt__
@@ -288,22 +289,14 @@ def text_law(x: Sequence[int], model: Model, N: int, stop: Stop = ()) -> dict:
 
     A text that `stop` ends early (see `speculative.generate`) is shorter.
     """
-    unfinished: dict[Any, Any] = {tuple(x): 1}
-    stopped: dict[Any, Any] = {}
-    for _ in range(N):
-        longer: dict[Any, Any] = {}
-        for ids, probability in unfinished.items():
-            row = model(list(ids), 1)[-1]
-            for token, p in enumerate(row):
-                if p > 0:
-                    text = (*ids, token)
-                    texts = stopped if has_ended(text[len(x) :], stop) else longer
-                    texts[text] = probability * p
-        unfinished = longer
-    return {**stopped, **unfinished}
+    def one_token(text, memory, n_left):
+        row = model(list(text), 1)[-1]
+        return {((token,), memory): p for token, p in enumerate(row) if p > 0}
+
+    return {text: p for (text, _), p in composed_law(x, one_token, N, stop).items()}
 
 
-def composed_law(x: Sequence[int], one_round: Callable, N: int, stop: Collection[int] = (),
+def composed_law(x: Sequence[int], one_round: Callable, N: int, stop: Stop = (),
                  memory: Any = None) -> dict:
     """Return {(text, memory): p} of x and N new ids, from the laws of single rounds.
 
@@ -319,11 +312,15 @@ def composed_law(x: Sequence[int], one_round: Callable, N: int, stop: Collection
     while unfinished:
         longer: dict[Any, Any] = defaultdict(int)
         for (text, before), p in unfinished.items():
-            n_left = len(x) + N - len(text)
+            new = text[len(x) :]
+            n_left = N - len(new)
+            # a round may write more tokens after a stop token
+            is_stopped = any(has_ended(new[: n + 1], stop) for n in range(len(new)))
+            if n_left == 0 or is_stopped:
+                ended[text, before] += p
+                continue
             for (ids, after), p_round in one_round(text, before, n_left).items():
-                is_last = len(ids) == n_left or any(token in stop for token in ids)
-                texts = ended if is_last else longer
-                texts[(*text, *ids), after] += p * p_round
+                longer[(*text, *ids), after] += p * p_round
         unfinished = longer
     return dict(ended)
 

@@ -291,16 +291,14 @@ def toy_of_rows(rows):
 def paths_of_guesses(K, V, padding):
     """Return all paths of K guesses; with padding, of 0 .. K guesses, filled up with -1. [n, K]
 
-    For K = 2 and V = 2 the paths with padding are [-1, -1], [0, -1], [1, -1], [0, 0], [0, 1],
+    For K = 2 and V = 2 the paths with padding are [-1, -1], [0, -1], [0, 0], [0, 1], [1, -1],
     [1, 0] and [1, 1].
     """
-    least = 0 if padding else K
-    paths = []
-    for k in range(least, K + 1):
-        padding_of_k = (-1,) * (K - k)
-        for guesses in product(range(V), repeat=k):
-            paths.append((*guesses, *padding_of_k))
-    return np.array(paths)
+    least = -1 if padding else 0
+    paths = np.array([*product(range(least, V), repeat=K)])
+    is_guess = paths >= 0
+    # no guess follows a missing one
+    return paths[(is_guess[:, 1:] <= is_guess[:, :-1]).all(axis=1)]
 
 
 class Cases:
@@ -333,6 +331,7 @@ class Cases:
             raise ValueError(f"need V ** K <= {MOST_PATHS:,}, because every path of guesses is "
                              f"tried, got {self.V} ** {self.K}")
         self.dtype = dtype
+        self.grid = 2 ** DTYPES[dtype][0]  # the uniforms are multiples of 1 / grid
         self.tolerance = rounding_of(dtype, self.V) if tolerance is None else tolerance
         self.within = "" if tolerance is None else f" to within {tolerance:g}"
         self.asarray = asarray
@@ -806,10 +805,9 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
 
 def rounds_in(boxes, cases):
     """Return one round for each box."""
-    bits, _ = DTYPES[cases.dtype]
     # a case's weight is divided among its boxes by their volumes
-    volume = ((boxes.high - boxes.low + 1) / 2.0**bits).prod(axis=1)
-    middle = (boxes.low + boxes.high) / 2 / 2.0**bits
+    volume = ((boxes.high - boxes.low + 1) / cases.grid).prod(axis=1)
+    middle = (boxes.low + boxes.high) / 2 / cases.grid
     return Written(boxes.case, boxes.tokens, cases.weight[boxes.case] * volume, middle)
 
 
@@ -824,10 +822,9 @@ def trusted_boxes(answer, cases, rng):
     (1 - d)^n <= exp(-n d). For n_needed points this is FALSE_ALARM / MOST_TRIES, because there
     are MOST_TRIES tries.
     """
-    bits, _ = DTYPES[cases.dtype]
     per_case = PER_CASE * cases.V // 3  # a draw from V tokens has V - 1 thresholds
     search = Search(answer, rng, SAMPLES, per_case)
-    boxes = search.find(search.cubes(len(cases.weight), cases.K + 1, 2**bits - 1))
+    boxes = search.find(search.cubes(len(cases.weight), cases.K + 1, cases.grid - 1))
     for _ in range(MOST_TRIES):
         if boxes is None:
             break
@@ -852,17 +849,16 @@ def trusted_boxes(answer, cases, rng):
 def report_of_boxes(verify, cases):
     """Return the Report on a verifier with these cases; None if boxes cannot be found."""
     rng = np.random.default_rng(0)
-    bits, _ = DTYPES[cases.dtype]
     n_cases = len(cases.weight)
 
     def answer(case, points):
-        # coordinate i of a point is the uniform i / 2^bits
-        return cases.call(verify, case, points / 2.0**bits)
+        # coordinate i of a point is the uniform i / grid
+        return cases.call(verify, case, points / cases.grid)
 
     try:
         # the first calls: if answers depend on the batch, no threshold can be found
         case = rng.integers(n_cases, size=REPEATED)
-        points = rng.integers(2**bits, size=(REPEATED, cases.K + 1))
+        points = rng.integers(cases.grid, size=(REPEATED, cases.K + 1))
         call_again(answer, case, points, answer(case, points), rng)
         boxes, is_certain = trusted_boxes(answer, cases, rng)
     except Refused as error:
@@ -937,9 +933,7 @@ def check_by_sampling(verify, n=None, K=3, V=3, dtype="float64", asarray=np.asar
         return kl(f, nearest) > limit  # [n_toys, V, .., V]
 
     case = draw_cases(cases, n_each, rng)
-    bits, _ = DTYPES[dtype]
-    uniforms = rng.integers(2**bits, size=(len(case), K + 1)) / 2.0**bits
-
+    uniforms = rng.integers(cases.grid, size=(len(case), K + 1)) / cases.grid
     called = verify if pass_uniforms else lambda *arrays: verify(*arrays[:3])
     try:
         tokens = cases.call(called, case, uniforms)
@@ -1112,7 +1106,6 @@ class Program:
 
 # ---- the command
 
-STATUS = {True: 0, False: 1, None: 2}  # {Report.exact: exit status}
 # the package's name is empty if the file was run by its path
 PROGRAM = "python -m exact.oracle" if __package__ else f"python {sys.argv[0]}"
 
@@ -1275,7 +1268,7 @@ def main(argv=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if args.sampling and report.is_checked and report.exact is None:
         return 0  # a sample cannot show more
-    return STATUS[report.exact]
+    return {True: 0, False: 1, None: 2}[report.exact]
 
 
 if __name__ == "__main__":

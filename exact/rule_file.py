@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exact.law import ONLY_COMPARED
+from exact.oracle import can_be_called
 from speculative import Round, Test, is_whole, token_ids
 from variants.registry import Decoder
 
@@ -193,12 +194,9 @@ def check_arguments(name: str, function: Callable) -> None:
     # a verify over arrays of rounds has uniforms instead of rng
     if [*signature.parameters][-1:] == ["uniforms"]:
         raise RuleError("for a verify over arrays: python -m exact.oracle FILE.py")
-    # bind() raises TypeError if a call with these arguments would; their values do not matter
-    try:
-        signature.bind(*needed)
-    except TypeError:
+    if not can_be_called(function, needed):
         raise RuleError(f"need {name}({', '.join(needed)}), got {name}"
-                        f"({', '.join(signature.parameters)})") from None
+                        f"({', '.join(signature.parameters)})")
 
 
 # ---- what the functions return

@@ -36,10 +36,10 @@ N_NEW = 4  # new tokens of a whole text, where rounds may depend on earlier roun
 Setting = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]  # (row, new_tokens) -> weights
 
 
-def fractions(tenths: Sequence[str]) -> list[np.ndarray]:
-    """Return rows of digits, in tenths, as rows of Fractions."""
-    return [np.array([Fraction(int(digit), 10) for digit in digits], dtype=object)
-            for digits in tenths]
+def fractions(model: Sequence[Sequence]) -> list[np.ndarray]:
+    """Return rows of digits or whole numbers as Fractions, each row divided by its sum."""
+    rows = [[*map(int, row)] for row in model]
+    return [np.array([Fraction(n, sum(row)) for n in row], dtype=object) for row in rows]
 
 
 def numbered(rows: Any, next_number: Callable[[int, int], int]) -> Model:
@@ -70,8 +70,7 @@ by_later_token = lambda number, token: 1 if number == 0 else 2 + token
 
 def rows_of_numbers(model: Sequence[Sequence[int]]) -> list[np.ndarray]:
     """Return the rows of a model in the TOYS of exact/oracle.py as Fractions."""
-    rows = [np.array([Fraction(number, sum(numbers)) for number in numbers], dtype=object)
-            for numbers in model]
+    rows = fractions(model)
     return [rows[0], *rows]  # row 0, before the prompt, is never asked for
 
 
@@ -107,10 +106,10 @@ def mapped(model: Model, function: Callable) -> Model:
     return mapped_rows
 
 
-def one_hot(token: Any, n_vocab: int = N_VOCAB) -> np.ndarray:
+def one_hot(token: Any) -> np.ndarray:
     """Return the row in which the token has probability 1, on Fractions."""
     # int() makes 1 of a comparison that holds, and 0 of all others
-    return np.array([Fraction(int(i == token)) for i in range(n_vocab)], dtype=object)
+    return np.array([Fraction(int(i == token)) for i in range(N_VOCAB)], dtype=object)
 
 
 def best(x, k, rng, draft: Model):
@@ -142,16 +141,14 @@ def law_of_round(step: Step, x: Sequence[int], k: int) -> dict:
     return law(ids_of_round)
 
 
-def texts_by_rounds(round_after: Callable, K: int, n_new: int,
-                    key: slice = slice(None)) -> dict:
+def texts_by_rounds(round_after: Callable, K: int, n_new: int) -> dict:
     """Return {text: p} of X and n_new more tokens, from rounds that are enumerated alone.
 
     round_after    (text, k) -> the law_of_round of a step with k guesses
-    key            the part of the text that a round depends on; slice(-1, None): its last token
     """
     def one_round(text, memory, n_left):
         # k guesses give at most k + 1 tokens, so k = n_left - 1 guesses are enough
-        ids_law = round_after(text[key], min(K, n_left - 1))
+        ids_law = round_after(text, min(K, n_left - 1))
         return {(ids, memory): p for ids, p in ids_law.items()}
 
     return {text: p for (text, _), p in composed_law(X, one_round, n_new).items()}

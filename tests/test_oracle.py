@@ -17,7 +17,7 @@ import pytest
 from exact import oracle, toys
 from exact.law import completed, law, text_law, total_variation
 from exact.oracle import check, check_by_sampling
-from exact.rules import batched, verifiers
+from exact.rules import verifiers
 from exact.rules.batched import EXACT, WRONG, draw
 from exact.rules.batched import batch_chain as chain
 from exact.rules.guesses import bfloat16
@@ -356,7 +356,7 @@ def test_rows_that_belong_to_no_guess_are_not_zeros():
     def verify(guesses, p_draft, p_target, uniforms):
         tokens = chain(guesses, p_draft, p_target, uniforms)
         has_no_guess = guesses[:, 0] < 0
-        weights = np.maximum(p_target - np.pad(p_draft, batched.PAD_ROW), 0)[:, 0]
+        weights = np.maximum(p_target - np.pad(p_draft, ((0, 0), (0, 1), (0, 0))), 0)[:, 0]
         last = np.minimum(draw(weights, uniforms[:, -1]), 2)
         tokens[has_no_guess, 0] = last[has_no_guess]
         return tokens

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.toys import rows_of_four
-from theory.hardware import GPT2_SIZES, crossover_batch, n_params, pass_bytes
+from theory.hardware import GPT2_SIZES, n_params, pass_bytes, pass_latency
 from theory.speedup import (
     acceptance_by_position,
     acceptance_rate,
@@ -95,9 +95,8 @@ def test_lenience_of_leviathan_appendix_a_5_is_a_misprint_at_temperature_1(
 # ---- printed numbers: articles
 
 def test_crossover_at_161_needs_no_second_factor_two():
-    a100 = dict(bandwidth=1935e9, flop_rate=312e12)
-    assert int(crossover_batch(2 * 2, **a100)) == 322  # the formula as printed, float16
-    assert round(crossover_batch(2, bandwidth=1555e9, flop_rate=312e12)) == 201  # 40 GB
+    memory, compute = pass_latency(1, 2 * 2, bandwidth=1935e9, flop_rate=312e12)
+    assert int(memory / compute) == 322  # the formula as printed, float16
 
 
 # ---- a whole pass

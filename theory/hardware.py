@@ -20,36 +20,22 @@ GPT2_SIZES = {
 }
 
 
-def pass_latency(n_weights: float, n_bytes: float, bandwidth: float, flop_rate: float,
-                 batch: int = 1) -> tuple[float, float]:
-    """Return the seconds of memory traffic and the seconds of arithmetic of one pass.
+def pass_latency(n_weights: float, n_bytes: float, bandwidth: float,
+                 flop_rate: float) -> tuple[float, float]:
+    """Return the seconds of memory traffic, and of arithmetic, of a pass over one row.
 
-    The pass takes the larger of the two times.
-
-    `batch` counts the rows of the pass: a row for each of several texts, or the K + 1 rows of
-    one text. `bandwidth` is in bytes per second, `flop_rate` in FLOP per second. Each weight is
-    read once, and is used in one multiply-add per row. Timbers (2023), "How is LLaMa.cpp
-    possible?".
+    Each weight is read once per pass, and is used in one multiply-add per row. So a pass over n
+    rows takes as long as its memory traffic or as n times this arithmetic, whichever is longer.
+    A row is for one of several texts, or for one of the K + 1 tokens of a text. `bandwidth` is
+    in bytes per second, `flop_rate` in FLOP per second. Timbers (2023), "How is LLaMa.cpp
+    possible?". (Erratum: the source's memory term has an extra factor 2.) On its A100 of 80 GB
+    in float16, arithmetic takes longer than memory from 161 rows on:
 
     >>> memory, compute = pass_latency(70e9, 2, bandwidth=1935e9, flop_rate=312e12)
-    >>> f"{1e3 * memory:.1f} ms, {1e3 * compute:.2f} ms"
-    '72.4 ms, 0.45 ms'
+    >>> f"{1e3 * memory:.1f} ms, {1e3 * compute:.2f} ms, {int(memory / compute)} rows"
+    '72.4 ms, 0.45 ms, 161 rows'
     """
-    return n_weights * n_bytes / bandwidth, 2 * n_weights * batch / flop_rate
-
-
-def crossover_batch(n_bytes: float, bandwidth: float, flop_rate: float) -> float:
-    """Return the number of rows at which arithmetic takes as long as memory.
-
-    More rows take more time. This batch is n_bytes * flop_rate / (2 * bandwidth). The published
-    161 (Timbers 2023) is for an A100 of 80 GB in float16. (Erratum: the source's memory term
-    has an extra factor 2.)
-
-    >>> int(crossover_batch(n_bytes=2, bandwidth=1935e9, flop_rate=312e12))
-    161
-    """
-    memory, compute = pass_latency(1, n_bytes, bandwidth, flop_rate)  # seconds per weight
-    return memory / compute
+    return n_weights * n_bytes / bandwidth, 2 * n_weights / flop_rate
 
 
 # ---- a whole pass; `hparams` is the dict in hparams.json

@@ -414,6 +414,14 @@ Proof.
   - unfold replaced, sample. rewrite <- sum_times, <- sum_plus. apply sum_ext. intros v Hv.
     rewrite Qcmult_assoc, mass_times_residual, <- overlap_and_surplus by easy. ring.
 Qed.
+
+(* Step 4 if `next` follows the first token. *)
+Lemma tested_guess next :
+  sample d (fun g => ratio p d g * next g + (1 - ratio p d g) * sample (residual p d) next)
+  = sample p next.
+Proof.
+  rewrite <- step_4. apply sum_ext. intros g _. f_equal. symmetry. apply accept_ratio.
+Qed.
 End OneGuess.
 
 (* ---- 6. One round, then the target *)
@@ -463,11 +471,8 @@ Proof.
   - apply one_token.  (* k = 0: one draw from the target *)
   - (* The first guess is g. By step 4 we compare with a first token that is tested as g is. *)
     change (plain target z (S n) f) with (sample (target z) (go_on target z n f)).
-    rewrite <- (step_4 (target z) (draft z) (Hp z) (Hd z)). apply sum_ext. intros g _. f_equal.
-    transitivity (ratio (target z) (draft z) g * go_on target z n f g
-      + (1 - ratio (target z) (draft z) g)
-        * sample (residual (target z) (draft z)) (go_on target z n f));
-      [|symmetry; apply accept_ratio].
+    rewrite <- (tested_guess (target z) (draft z) (Hp z) (Hd z)).
+    apply sum_ext. intros g _. f_equal.
     (* An accepted g is followed by a round of k - 1 guesses, which is right by induction. *)
     unfold go_on at 1. rewrite <- (IH n) by lia.
     (* After a rejected g the other guesses do not matter: their probabilities sum to 1. *)
@@ -628,11 +633,8 @@ Proof.
   intros Hd Hp. induction k as [|k IH]; intros tested [|n] z Hk f; try lia; [apply one_token|].
   change (plain target z (S n) f) with (sample (target z) (go_on target z n f)).
   destruct (tested []) eqn:T.
-  - rewrite <- (step_4 (target z) (draft z) (Hp z) (Hd z)). apply sum_ext. intros g _. f_equal.
-    transitivity (ratio (target z) (draft z) g * go_on target z n f g
-      + (1 - ratio (target z) (draft z) g)
-        * sample (residual (target z) (draft z)) (go_on target z n f));
-      [|symmetry; apply accept_ratio].
+  - rewrite <- (tested_guess (target z) (draft z) (Hp z) (Hd z)).
+    apply sum_ext. intros g _. f_equal.
     unfold go_on at 1. rewrite <- (IH (fun before => tested (g :: before)) n) by lia.
     etransitivity; [|apply average_guess, Hd]. apply (average_guess draft Hd). intros [gs ds] _.
     unfold ret, tau. rewrite T. apply first_guess.
@@ -750,9 +752,8 @@ Proof.
   intros guesses ds x n [Hg ->]. revert x n. induction Hg as [|g gs Hg _ IH]; intros x [|n] Hn;
     (split; [apply always_verify|]); try easy; intros f; [apply one_token|].
   transitivity (sample (target x) (go_on target x n f)); [|easy].
-  rewrite <- (step_4 (target x) (one_hot g) (Hp x) (one_hot_distribution g Hg)).
-  unfold bind at 3. rewrite sample_one_hot by easy. cbn [map]. rewrite first_guess.
-  etransitivity; [|symmetry; apply accept_ratio]. f_equal. f_equal.
+  rewrite <- (tested_guess (target x) (one_hot g) (Hp x) (one_hot_distribution g Hg)).
+  rewrite sample_one_hot by easy. cbn [map]. rewrite first_guess. f_equal. f_equal.
   apply (proj2 (IH (x ++ [g]) n ltac:(cbn in Hn; lia))).
 Qed.
 End Vocabulary.

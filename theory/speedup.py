@@ -17,6 +17,7 @@ docs/papers.md lists figures in the papers that differ from their own formulas.
 
 import sys
 from argparse import Namespace
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from numpy.typing import ArrayLike
 
 from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command
+
+STEPS = 2**50  # alphas from 0 to 1 that alpha_of_report can return
 
 
 def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # each [.., n_vocab]
@@ -135,17 +138,12 @@ def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
     if not (0 <= accepted_per_drafted <= 1 and 1 <= K <= 1000):
         raise ValueError("need 0 <= accepted per drafted <= 1 and 1 <= K <= 1000, got "
                          f"{accepted_per_drafted} and {K}")
+    def share_at(step):
+        """Return the share of all drafted guesses that is accepted at alpha = step / STEPS."""
+        return (expected_tokens(step / STEPS, K) - 1) / K
+
     # bisection, because the share of accepted guesses grows with alpha
-    low = 0.0
-    high = 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        share = (expected_tokens(middle, K) - 1) / K
-        if share < accepted_per_drafted:
-            low = middle
-        else:
-            high = middle
-    return high if accepted_per_drafted else 0.0
+    return bisect_left(range(STEPS), accepted_per_drafted, key=share_at) / STEPS
 
 
 def acceptance_by_position(accepted_by_position: Sequence[float]) -> list[float]:

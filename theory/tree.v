@@ -137,10 +137,7 @@ Proof.
   induction s as [|below IHb next IHn]; intros n x drawn left f Hl Hn; [apply one_token|].
   unfold bind at 1. cbn [guess_shape levels] in *.
   destruct (siblings x drawn) as [row|] eqn:E; [|apply one_token].
-  rewrite <- (step_4 V left row Hl (Hs _ _ _ E)). apply sum_ext. intros g _. f_equal.
-  transitivity (ratio left row g * go_on V target x n f g
-                + (1 - ratio left row g) * sample V (residual V left row) (go_on V target x n f));
-    [|symmetry; apply accept_ratio].
+  rewrite <- (tested_guess V left row Hl (Hs _ _ _ E)). apply sum_ext. intros g _. f_equal.
   rewrite <- (IHn n x (drawn ++ [g])) by (now apply residual_distribution || lia).
   rewrite Qcplus_comm. etransitivity; [|apply (proj2 (average_guess_shape next x _))].
   apply (proj1 (average_guess_shape next _ _)). intros nx _. rewrite Qcplus_comm.

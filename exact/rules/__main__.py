@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from exact.law import prefix_law
-from exact.rules import register, settings
+from exact.rules import register
 from exact.rules.register import DOUBTS, Rule, enumerated_rule, tokens_per_round
-from exact.rules.settings import enumerated_setting
+from exact.rules.settings import SETTINGS, enumerated_setting
 from exact.toys import TOYS, Found, X, distance_cell
 from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
@@ -103,11 +103,11 @@ def group_table(name: str) -> str:
 
 def settings_table(words: Sequence[str] = ()) -> str:
     """Return the table of the rules about settings, or of those with one of the words."""
-    columns = VERDICT | distances(settings.enumerated_setting)
+    columns = VERDICT | distances(enumerated_setting)
     columns["used or fixed in"] = lambda rule, toy: rule.seen
     if words:
-        return rules_table("rule", with_words(words, settings.SETTINGS), columns, TOYS)
-    return rules_table("rule", settings.SETTINGS, columns)
+        return rules_table("rule", with_words(words, SETTINGS), columns, TOYS)
+    return rules_table("rule", SETTINGS, columns)
 
 
 def project(words: str, url: str) -> str:
@@ -137,7 +137,7 @@ def public_table() -> str:
     """
     lines = []
     for rules, enumerated in ((register.RULES, enumerated_rule),
-                              (settings.SETTINGS, enumerated_setting)):
+                              (SETTINGS, enumerated_setting)):
         for rule in rules:
             links: dict[str, list] = {}
             if not rule.exact:

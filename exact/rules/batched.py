@@ -25,11 +25,6 @@ from exact.toys import best
 from speculative import guess, verify
 from variants.match import match_verify
 
-# for np.pad: one row of zeros is put after the K rows of p_draft. The residual of p_target's
-# row K is then this row itself, from which the bonus token is drawn
-PAD_ROW = ((0, 0), (0, 1), (0, 0))
-
-
 # ---- parts
 
 def draw(weights, uniforms):  # [.., V], [..] -> [..]
@@ -55,12 +50,6 @@ def written(guesses, n, token):  # [B, K], [B], [B] -> [B, K + 1]
     rounds = np.arange(len(n))
     tokens[rounds, n] = token
     return tokens
-
-
-def last_passed(passed):  # [B, K] -> [B]
-    """Return the largest number n of guesses whose test, column n - 1, passes; 0 if none."""
-    n = 1 + np.arange(passed.shape[1])
-    return (n * passed).max(axis=1)  # a test that fails counts 0
 
 
 def all_of(guesses, p_draft):  # -> [B]
@@ -134,30 +123,13 @@ def batch_traversal(guesses, p_draft, p_target, uniforms, rest=verifiers.whole_r
 
     `rest` and `shares` are the arguments of verifiers.traversal.
     """
-    K = guesses.shape[1]
     share = shares(guesses, p_draft, p_target)
-    # weights[:, n] are for the token after n guesses. The draft has no row K; PAD_ROW is a row
-    # of zeros, so weights[:, K] are the target's row times the share, which `draw` normalises
-    weights = np.maximum(share[..., None] * p_target - np.pad(p_draft, PAD_ROW), 0)
-    mass = weights[:, :K].sum(axis=-1)
-    p_accept = p_block(mass, share, verifiers.at(p_draft, guesses), rest)
-    n = last_passed(uniforms[:, :K] < p_accept)
+    weights, p_accept = verifiers.block_tests(guesses, p_draft, p_target, share, rest)
+    K = guesses.shape[1]
+    passed = uniforms[:, :K] < p_accept
+    n = (passed * np.arange(1, K + 1)).max(axis=1)  # a test that fails counts 0
     token = draw(entry_per_round(weights, n), uniforms[:, K])
     return written(guesses, n, token)
-
-
-def p_block(mass, share, p_guess, rest):  # [B, K], [B, K + 1], [B, K] -> [B, K]
-    """Return the probability of accepting n = 1 .. K guesses; column n - 1 is for n guesses.
-
-    Column n of `mass` is the sum of the weights after n < K guesses.
-    """
-    K = mass.shape[1]
-    divisor = rest(mass, share[:, :K], p_guess)
-    # without mass the divisor may be 0, and no token can be drawn after n guesses. In the right
-    # rule n + 1 guesses are then always accepted
-    p_fewer = np.where(mass > 0, mass / np.where(mass > 0, divisor, 1), 0)  # of n < K guesses
-    # n = 0 needs no test, so column 0 is dropped; n = K passes with probability share[K]
-    return np.concatenate([p_fewer[:, 1:], share[:, K:]], axis=1)
 
 
 # ---- the rules

@@ -16,9 +16,8 @@ import numpy as np
 
 from exact.rules.verifiers import at
 from exact.toys import N_VOCAB, mapped
-from sampling import keep_largest, sample
+from sampling import keep_largest
 from speculative import guess
-from variants.multipath import best_row, worst_first
 from variants.shared.branches import best_ids, tree_of_paths
 
 DraftGuess = Callable[..., tuple[Any, Any]]  # (x, k, rng, draft) -> guesses, p_draft
@@ -44,8 +43,7 @@ def bfloat16(numbers):
 
 def in_bfloat16(row):
     """Return a row of fractions, each rounded to a bfloat16."""
-    rounded = bfloat16(np.asarray(row, dtype=np.float32))
-    return np.array([Fraction(float(p)) for p in rounded], dtype=object)
+    return np.array([Fraction(float(p)) for p in bfloat16(row)], dtype=object)
 
 
 colder = drawn_from(lambda row: row**2 / (row**2).sum())  # temperature 1/2
@@ -82,31 +80,6 @@ def beam(x, k, rng, draft, width=2):
 
 # ---- several paths
 
-def best_of_two(x, k, rng, draft, target):
-    """Return the better of two paths drawn from the draft, as variants/multipath.py chooses it.
-
-    Only the better path is drawn here, token by token, from its distribution (`best_row`). The
-    rows that are returned are wrong: they are the draft's.
-    """
-    guesses = []
-    p_draft = []
-    # the mass and `below` of the tokens so far; variants/multipath.py defines both
-    mass = 1
-    below = 0
-    for _ in range(k):
-        text = x + guesses
-        row = draft(text, 1)[-1]
-        order = worst_first(row, target(text, 1)[-1])
-        # below_token[token]: `below` of the tokens so far and this token
-        row_of_better, below_token = best_row(row, order, mass, below, n_paths=2)
-        token = sample(row_of_better, rng)
-        guesses.append(token)
-        p_draft.append(row)
-        mass = mass * row[token]
-        below = below_token[token]
-    return guesses, p_draft
-
-
 def two_best_paths(x, k, rng, draft):
     """Return the tree of two paths of k probable tokens, which branch at the second token.
 
@@ -121,11 +94,9 @@ def two_best_paths(x, k, rng, draft):
         return path
 
     first = extended([])
-    second = []
-    if k > 0:
-        shared = first[: min(k - 1, 1)]  # the first token, or no token if k is 1
-        _, second_best = best_ids(draft(x + shared, 1)[-1], 2)
-        second = extended(shared + [second_best])
+    shared = first[: min(k - 1, 1)]  # the first token, or no token if k is 1
+    _, second_best = best_ids(draft(x + shared, 1)[-1], 2)
+    second = extended(shared + [second_best])[:k]  # no token if k is 0
     tree = tree_of_paths([first, second], N_VOCAB)
     return tree, tree.rows()
 

@@ -21,6 +21,7 @@ from exact.rules.verifiers import chain, q_is_one
 from exact.toys import TOYS, Found, X, best, law_of_round, texts_by_rounds
 from speculative import Model, Step, Test, guess, make_step, verify
 from variants.match import match_verify
+from variants.multipath import guess_paths
 
 # ---- a rule, and links to where it is met
 
@@ -199,7 +200,7 @@ INEXACT = {  # {what goes wrong: rules}
         Rule("common-tokens", "guesses drawn from common tokens, rows that sum to less than 1",
              guesses.common_tokens, chain),
         Rule("better-path", "the better of two drawn paths as a block, the draft's rows",
-             guesses.best_of_two, verifiers.traversal),
+             partial(guess_paths, paths=2), verifiers.better_path),
         Rule("next-rows", "ratio rule with the target's next row", guess, verifiers.next_rows),
     ],
     "the replacement or bonus token": [
@@ -271,10 +272,7 @@ DOUBTS = {  # {id of an exact rule: where it was called inexact}
 
 def rule_step(rule: Rule, draft: Model, target: Model, K: int) -> Step:
     """Return the step that guesses and tests as the rule says."""
-    make_guesses = partial(rule.guess, draft=draft)
-    if rule.guess is guesses.best_of_two:  # the target's rows say which path is the better one
-        make_guesses = partial(make_guesses, target=target)
-
+    make_guesses = partial(rule.guess, draft=along_paths(draft))
     return make_step(along_paths(target), K, make_guesses, rule.verify)
 
 
@@ -289,7 +287,7 @@ def enumerated_rule(rule: Rule, toy: str, K: int) -> Found:
     """Return the distribution of the K + 1 tokens that a rule writes, from single rounds."""
     # a round depends on the last token alone, because the toys' rows do, and no rule remembers
     # earlier rounds
-    texts = texts_by_rounds(partial(round_of_rule, rule, toy), K, K + 1, key=slice(-1, None))
+    texts = texts_by_rounds(lambda x, k: round_of_rule(rule, toy, x[-1:], k), K, K + 1)
     _, target = TOYS[toy]
     return Found(toy, K, texts, text_law(X, target, K + 1))
 

@@ -19,9 +19,6 @@ the parts with arrays of floats.
 """
 
 from functools import partial
-from itertools import accumulate
-from math import prod
-from operator import mul
 
 import numpy as np
 
@@ -29,6 +26,7 @@ from exact.toys import one_hot
 from sampling import accept, residual, sample, softmax
 from speculative import verify
 from variants.match import match_verify
+from variants.multipath import best_path
 from variants.shared.branches import row_after
 
 # ---- p_accept: the probability of accepting a guess
@@ -318,8 +316,38 @@ def drafts_rest(mass, share, p_guess):
     return np.maximum(1 - p_guess, mass)
 
 
+def block_tests(guesses, p_draft, p_target, share, rest=whole_rest):
+    """Return the weights of the token after n guesses, and the probabilities of accepting n.
+
+    For one round or for a batch: weights [.., k + 1, V] for n = 0 .. k, and p_accept [.., k]
+    for n = 1 .. k. Entry n - 1 of p_accept is for n guesses, if no larger number was accepted.
+    """
+    guesses, p_draft, p_target = as_arrays(guesses, p_draft, p_target)
+    k = guesses.shape[-1]
+    # the draft has no row k. Zeros stand for it, so weights k are the target's row times the
+    # share, and are divided by their sum when a token is drawn
+    no_row = 0 * p_target[..., :1, :]
+    draft_rows = np.concatenate([p_draft, no_row], axis=-2)
+    weights = np.maximum(share[..., None] * p_target - draft_rows, 0)
+    mass = weights[..., :k, :].sum(axis=-1)
+    divisor = rest(mass, share[..., :k], at(p_draft, guesses))
+    # without mass the divisor may be 0, and no token can be drawn after n guesses. In the right
+    # rule n + 1 guesses are then always accepted
+    p_fewer = np.where(mass > 0, mass / np.where(mass > 0, divisor, 1), 0)  # of n < k guesses
+    # all k guesses pass with probability share[k]; n = 0 needs no test, so entry 0 is dropped
+    return weights, np.concatenate([p_fewer, share[..., k:]], axis=-1)[..., 1:]
+
+
+def most_passed(p_accept, rng):
+    """Return the largest number n of guesses whose test passes; n = k is tested first."""
+    n = len(p_accept)
+    while n > 0 and not accept(p_accept[n - 1], rng):
+        n -= 1
+    return n
+
+
 def traversal(guesses, p_draft, p_target, rng, rest=whole_rest, shares=right_shares):
-    """Accept the largest number n of guesses whose test passes; n = k is tested first.
+    """Accept the largest number n of guesses whose test passes.
 
     With the default parts this is block verification: variants/block.py explains the shares.
 
@@ -327,25 +355,9 @@ def traversal(guesses, p_draft, p_target, rng, rest=whole_rest, shares=right_sha
     shares    (guesses, p_draft, p_target) -> share[0 .. k]
     """
     share = shares(guesses, p_draft, p_target)
-    # the test of all k guesses, and the weights of the token after them
-    p_accept = share[-1]
-    weights = p_target[-1]
-    for n in range(len(guesses), 0, -1):
-        if accept(p_accept, rng):
-            return guesses[:n] + [sample(weights, rng)]
-
-        # the last of the n guesses is rejected. The guesses before it are tested next:
-        # `weights` and `p_accept` are for them
-        last = n - 1
-        weights = np.maximum(share[last] * p_target[last] - p_draft[last], 0)
-        mass = weights.sum()
-        p_guess = p_draft[last][guesses[last]]
-        p_accept = 0
-        if mass > 0:
-            p_accept = mass / rest(mass, share[last], p_guess)
-
-    # no guess is accepted, and the weights are for the first token
-    return [sample(weights, rng)]
+    weights, p_accept = block_tests(guesses, p_draft, p_target, share, rest)
+    n = most_passed(p_accept, rng)
+    return guesses[:n] + [sample(weights[n], rng)]
 
 
 def match_tree(tree, p_draft, p_target, rng):
@@ -386,18 +398,29 @@ def one_hot_paths(tree, p_draft, p_target, rng):
         block = path[len(accepted) :]
         rows = [row, *rows_along(tree, p_target, path)[len(accepted) + 1 :]]
 
-        # the draft's rows are one-hot, so the ratio of a guess is its target probability
-        ratios = [rows[t][token] for t, token in enumerate(block)]
-        block_share = [*accumulate(ratios, mul, initial=share)]
+        one_hots = [one_hot(token) for token in block]
+        joint = joint_ratios(block, one_hots, rows)
         # the test of the whole block does not use the first share
-        n = block_length(prod(ratios), block_share, rng)
+        block_share = np.append(share * joint[:-1], joint[-1])
+        _, p_accept = block_tests(block, one_hots, rows, block_share)
+        n = most_passed(p_accept, rng)
         accepted = accepted + block[:n]
-        share = block_share[n]
         if n == len(block):
             return accepted + [sample(rows[n], rng)]
-        row = residual(rows[n], one_hot(block[n]))
+        share = block_share[n]
+        row = residual(rows[n], one_hots[n])
 
     return accepted + [sample(row, rng)]
+
+
+def better_path(tree, p_draft, p_target, rng):
+    """Test the better of two drawn paths as one block, wrongly with the draft's rows.
+
+    variants/multipath.py has the right rows: those of the better path.
+    """
+    guesses, _, target_rows = best_path(tree, p_target)
+    draft_rows = [p_draft[tree.find(guesses[: n + 1])] for n in range(len(guesses))]
+    return traversal(guesses, draft_rows, target_rows, rng)
 
 
 def whole_paths(tree):
@@ -409,28 +432,3 @@ def whole_paths(tree):
 def rows_along(tree, p_target, path):
     """Return the target's row at the root and after each token of the path."""
     return [row_after(p_target, tree.find(path[:n])) for n in range(len(path) + 1)]
-
-
-def block_length(p_all, share, rng):
-    """Return how many one-hot guesses of a block are accepted.
-
-    All guesses are tested first, and pass with probability p_all. Fewer guesses are tested as
-    in variants/block.py: n are accepted with probability surplus / (surplus + 1 - share[n]),
-    where share[n] is of the first n guesses.
-
-    1. The surplus is the sum of max(share[n] * row - draft's row, 0), where `row` is the
-       target's row after n guesses.
-    2. The draft's row is 1 for guess n and 0 for all other tokens. So the surplus is share[n]
-       times the row's mass without guess n.
-    3. share[n] times the whole row has the mass share[n], and guess n has share[n + 1] of this
-       mass. So the surplus is share[n] - share[n + 1].
-    """
-    n = len(share) - 1
-    p_accept = p_all
-    while n > 0 and not accept(p_accept, rng):
-        n -= 1
-        mass = share[n] - share[n + 1]  # the surplus
-        p_accept = 0
-        if mass:
-            p_accept = mass / (mass + 1 - share[n])
-    return n
