@@ -58,23 +58,11 @@ class LogitsModel(Protocol):
     def fresh(self) -> Any: ...  # a model over the same weights that has read nothing
 
 
-class Target(LogitsModel, Protocol):
-    """State all that decoders read of a target, as gpt2.GPT2 offers it."""
-
-    dtype: np.dtype
-    params: dict
-
-    def with_params(self, params: dict) -> Any: ...  # a model over other weights
-    # -> the states [n_last, n_embd] that `logits` unembeds; heads read them (states.py)
-    def hidden(self, ids: Any, n_last: int = 1) -> np.ndarray: ...
-    def logits(self, states: np.ndarray) -> np.ndarray: ...  # [n, n_embd] -> [n, n_vocab]
-
-
 class Models(NamedTuple):
     """Hold what a decoder is built from: models of logits, and the sampling settings."""
 
     draft: Any  # a LogitsModel, for some decoders one that reads trees; None without a draft
-    target: Any  # a Target, for some decoders a TreeGPT2; for heads a States of it
+    target: Any  # such a model too; where weights or states are read, a cache.CachedModel
     sampling: dict  # sampling.warp's settings
     folder: Path | None = None  # the target's, where its heads are
     costs: Costs | None = None  # given or measured before the run
