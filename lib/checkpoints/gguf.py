@@ -19,14 +19,7 @@ from lib.backend.arrays import in_one_line
 from lib.checkpoints.files import atomic
 from lib.checkpoints.huggingface import transformers_name
 from lib.checkpoints.vocabulary import merge_lines
-from lib.checkpoints.weights import (
-    Weights,
-    as_stored,
-    check_hparams,
-    cut_params,
-    flatten,
-    read_all_weights,
-)
+from lib.checkpoints.weights import Weights, as_stored, build_params, check_hparams, flatten
 from lib.packages import package
 
 ARCHITECTURES = ("gpt2", "llama", "qwen2", "qwen3")
@@ -159,12 +152,13 @@ def read_gpt2(file, dtype, asarray):
         full_name = transformers_name(name)
         return file.own_name(full_name if name == "lm_head" else f"transformer.{full_name}")
 
-    weights = Weights(file, file.path, own_name=own_name)
-    flat = read_all_weights(hparams, as_stored(weights), file.path, dtype)
-    params = cut_params(asarray(flat), hparams)
+    def change(name, array):
+        return asarray(array.astype(dtype))
+
+    weights = Weights(file, file.path, change, own_name)
+    params = build_params(hparams, as_stored(weights))
     if "lm_head" in weights:  # quantized files may have wte twice, with different bits
-        shape = params["wte"].shape
-        params["lm_head"] = asarray(weights("lm_head", *shape).astype(dtype))
+        params["lm_head"] = weights("lm_head", *params["wte"].shape)
     weights.refuse_unread()
     return params, hparams["n_head"]
 
