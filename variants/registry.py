@@ -246,19 +246,17 @@ def number(value):
     return read
 
 
-def costs(value):
+def costs(text):
     """Read "0.1,1,1.1,1.2": times of a draft pass and of target passes over 1, 2, .. rows."""
-    if isinstance(value, Costs):
-        value = ",".join(map(str, [value.draft, *value.passes]))
     try:
-        draft, *passes = map(float, str(value).split(","))
+        draft, *passes = map(float, text.split(","))
         check_costs(Costs(draft, passes))
         if len(passes) > 1:
             return Costs(draft, passes)
     except ValueError:
         pass
     raise ValueError("need a time >= 0, then two or more times > 0, such as 0.1,1,1.1,1.2, "
-                     f"got {value!r}")
+                     f"got {text!r}")
 
 
 def either(read, *words):
