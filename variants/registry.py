@@ -229,9 +229,7 @@ def whole(value, least=1):
     return int(text)
 
 
-def whole_from_0(value):
-    """Read a whole number >= 0."""
-    return whole(value, 0)
+whole_from_0 = partial(whole, least=0)
 
 
 def number(value):
