@@ -86,12 +86,6 @@ def tokenizer_of(encoder) -> Any:
 
 # ---- matchers
 
-def next_bits(matcher: Any) -> bytes | None:
-    """Return a bit for each token that may follow, or None if the matcher failed for good."""
-    bits = matcher.compute_bitmask()
-    return None if matcher.is_error() else bits
-
-
 def why_lost(matcher: Any) -> str:
     """Return why a matcher has failed, in a few words."""
     reason = matcher.get_error().split("\n<state>")[0]  # the matcher's state has many lines
@@ -105,7 +99,9 @@ def why_lost(matcher: Any) -> str:
 def matcher_of(grammar: str, encoder) -> Any:
     """Return a matcher that has read nothing; ValueError if no token can begin a text."""
     matcher = llguidance().LLMatcher(tokenizer_of(encoder), grammar, log_level=0)
-    if matcher.is_error() or next_bits(matcher) is None:
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # finds out whether a token can begin a text
+    if matcher.is_error():
         raise ValueError(f"this tokenizer cannot write the pattern: {why_lost(matcher)}")
     return matcher
 
@@ -141,8 +137,8 @@ class Pattern:
             return np.arange(self.n_vocab) == self.end_of_text
         if not self.follow(new):
             return np.ones(self.n_vocab, dtype=bool)
-        bits = next_bits(self.matcher)
-        if bits is None:
+        bits = self.matcher.compute_bitmask()
+        if self.matcher.is_error():
             self.fail()
         # Bit 0 of byte 0 is token 0. A bool has a byte per token, so the bits are unpacked.
         mask = np.unpackbits(np.frombuffer(bits, np.uint8), count=self.n_vocab,

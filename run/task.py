@@ -17,7 +17,7 @@ from measure.passes import Timed
 from speculative import Step
 from utils import find_folder, load_pair, runs_in_transformers
 from variants import DECODERS, Models
-from variants.registry import Decoder, LogitsModel, Target, missing
+from variants.registry import Decoder, LogitsModel, missing
 from wrappers.forced import with_forced_runs
 from wrappers.window import window
 
@@ -244,7 +244,7 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
 
 
 def models_of_decoder(entry: Decoder, settings: dict, draft: LogitsModel | None,
-                      target: Target) -> tuple[LogitsModel | None, Target]:
+                      target: LogitsModel) -> tuple[LogitsModel | None, LogitsModel]:
     """Return the models that a decoder calls, made from the loaded ones if need be."""
     needs = entry.needs(settings)
     # A draft made from the target, and heads, need its weights, which not every model offers.
@@ -279,7 +279,7 @@ def with_costs(task: Task) -> tuple[Task, float]:
     return task, time.perf_counter() - start
 
 
-def compile_products(target: Target) -> None:
+def compile_products(target: Any) -> None:
     """Compile or load all products, so that no measured run waits for Numba."""
     # Only models of ours, which have `params`, use these products.
     if hasattr(target, "params"):

@@ -51,7 +51,7 @@ from theory.hardware import GPT2_SIZES
 from tools.report import draw_answer, paragraphs, picture_path
 from utils import find_folder, load_pair
 from variants import DECODERS, build
-from variants.registry import Costs, Decoder, Models, Target, missing
+from variants.registry import Costs, Decoder, LogitsModel, Models, missing
 from variants.shared.tree_gpt2 import tree_model
 
 MOST_GUESSES = N_ROWS - 1  # the largest K that is predicted: its pass is the longest measured
@@ -66,7 +66,7 @@ WITHOUT_DRAFT = {"quantized": {}, "lookup": {}, "suffix": {"sure": 0.0}, "jacobi
 
 # ---- the models and the prompts
 
-def load_models(args: Namespace) -> tuple[Tokenizer, Target | None, Target]:
+def load_models(args: Namespace) -> tuple[Tokenizer, LogitsModel | None, LogitsModel]:
     """Return (encoder, draft, target)."""
     names = [name for name in (args.draft, args.target) if name]
     notify(f"Loading {' and '.join(names)} ..")
@@ -192,7 +192,7 @@ def notes(entry: Decoder | None) -> list[str]:
     return lines
 
 
-def case_figures(args: Namespace, draft: Target | None, models: Models, texts: list,
+def case_figures(args: Namespace, draft: LogitsModel | None, models: Models, texts: list,
                  temperature: float, others: dict) -> dict:
     """Return the figures of one temperature."""
     # Without a draft the target takes its place, and no decoder of the race calls it.
@@ -225,8 +225,8 @@ def case_figures(args: Namespace, draft: Target | None, models: Models, texts: l
     return case | {"answer": answer_of(case)._asdict()}
 
 
-def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts: list, N: int,
-                       costs: Costs) -> dict:
+def measured_positions(builder_of: Callable, pair: tuple[LogitsModel, LogitsModel], texts: list,
+                       N: int, costs: Costs) -> dict:
     """Return the acceptance, and for each position K the prediction for rounds of K guesses."""
     # Rounds of MOST_GUESSES guesses give counts at every position.
     longest = {"longest": builder_of("speculative", {"K": MOST_GUESSES})}

@@ -6,16 +6,7 @@ imports only the decoder that it uses, and exact/ can enumerate a decoder's test
 packages that other decoders need.
 """
 
-from variants.registry import (
-    DECODERS,
-    Costs,
-    Decoder,
-    Models,
-    build,
-    build_plain,
-    check_costs,
-    entry_of,
-)
+from variants.registry import DECODERS, Costs, Decoder, Models, build, build_plain, entry_of
 
 FILES = ("speculative", "lookup", "suffix", "jacobi", "skip", "quantized", "assisted",
          "stopping", "match", "coupled", "block", "lenient", "big_little", "cascade", "tree",

@@ -28,8 +28,8 @@ from variants.shared.heads import open_heads
 from variants.tree import WIDTHS, verify_tree
 
 
-def load_heads(weight, params):
-    """Return the target's own heads as a callable [n_embd] -> [n_heads, n_vocab].
+def load_heads(weight, params, n_levels=1):
+    """Return the target's own heads, n_levels or more, as [n_embd] -> [n_heads, n_vocab].
 
     Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k].T
     (the paper's vectors are columns, ours are rows), without a separate unembedding.
@@ -37,6 +37,9 @@ def load_heads(weight, params):
     n_embd = params["wte"].shape[1]
     # Read without a shape, because only the file has the number of heads.
     n_heads = len(weight("medusa/b"))
+    if n_levels > n_heads:
+        raise ValueError(f"need at most {n_heads} levels of guesses, one per head of this "
+                         f"target, got {n_levels}")
     w = weight("medusa/w", n_heads, n_embd, n_embd)
     b = weight("medusa/b", n_heads, n_embd)
     a = weight("medusa/a", n_heads, n_embd, n_embd)
@@ -97,12 +100,7 @@ def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
 def medusa_step(models, choices, test, **settings):
     """Return the step of one text, for any test of a tree (blockwise.py has its own)."""
     target = models.target  # its passes leave the states that the heads read
-    weight = open_heads(models)
-    heads = load_heads(weight, target.params)
-    n_heads = len(weight("medusa/b"))
-    if n_levels(choices) > n_heads:
-        raise ValueError(f"need at most {n_heads} levels of guesses, one per head of this "
-                         f"target, got {n_levels(choices)}")
+    heads = load_heads(open_heads(models), target.params, n_levels(choices))
     guess = partial(guess_by_heads, state_after=target.state_after, heads=heads,
                     choices=choices)
     rows = branches.with_tree_sampling(target, **settings)

@@ -58,23 +58,11 @@ class LogitsModel(Protocol):
     def fresh(self) -> Any: ...  # a model over the same weights that has read nothing
 
 
-class Target(LogitsModel, Protocol):
-    """State all that decoders read of a target, as gpt2.GPT2 offers it."""
-
-    dtype: np.dtype
-    params: dict
-
-    def with_params(self, params: dict) -> Any: ...  # a model over other weights
-    # -> the states [n_last, n_embd] that `logits` unembeds; heads read them (states.py)
-    def hidden(self, ids: Any, n_last: int = 1) -> np.ndarray: ...
-    def logits(self, states: np.ndarray) -> np.ndarray: ...  # [n, n_embd] -> [n, n_vocab]
-
-
 class Models(NamedTuple):
     """Hold what a decoder is built from: models of logits, and the sampling settings."""
 
     draft: Any  # a LogitsModel, for some decoders one that reads trees; None without a draft
-    target: Any  # a Target, for some decoders a TreeGPT2; for heads a States of it
+    target: Any  # such a model too; where weights or states are read, a cache.CachedModel
     sampling: dict  # sampling.warp's settings
     folder: Path | None = None  # the target's, where its heads are
     costs: Costs | None = None  # given or measured before the run
@@ -241,9 +229,7 @@ def whole(value, least=1):
     return int(text)
 
 
-def whole_from_0(value):
-    """Read a whole number >= 0."""
-    return whole(value, 0)
+whole_from_0 = partial(whole, least=0)
 
 
 def number(value):
@@ -258,19 +244,17 @@ def number(value):
     return read
 
 
-def costs(value):
+def costs(text):
     """Read "0.1,1,1.1,1.2": times of a draft pass and of target passes over 1, 2, .. rows."""
-    if isinstance(value, Costs):
-        value = ",".join(map(str, [value.draft, *value.passes]))
     try:
-        draft, *passes = map(float, str(value).split(","))
+        draft, *passes = map(float, text.split(","))
         check_costs(Costs(draft, passes))
         if len(passes) > 1:
             return Costs(draft, passes)
     except ValueError:
         pass
     raise ValueError("need a time >= 0, then two or more times > 0, such as 0.1,1,1.1,1.2, "
-                     f"got {value!r}")
+                     f"got {text!r}")
 
 
 def either(read, *words):

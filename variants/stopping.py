@@ -51,15 +51,14 @@ import numpy as np
 from sampling import sample, warp
 from speculative import Step, speculative_step, verify
 from variants.registry import Decoder, Models, needing
-from variants.shared.acceptance import Acceptance
 
 BUCKETS = 8  # of the draft's confidence
 DECAY = 0.996  # after every further round, a round's weight is multiplied by this
 # An optimistic start: of two guesses in each bucket one was accepted, and the other counts as
 # accepted with the mean confidence of the bucket, 1/16 in the first bucket.
-START_TESTED = np.full(BUCKETS, 2.0)
-START_ACCEPTED = 1 + (np.arange(BUCKETS) + 0.5) / BUCKETS
-START_ROWS = np.full(BUCKETS, 1 / BUCKETS)  # one row of the draft, in equal parts
+START = np.array([1 + (np.arange(BUCKETS) + 0.5) / BUCKETS,  # accepted guesses
+                  np.full(BUCKETS, 2.0),  # tested guesses
+                  np.full(BUCKETS, 1 / BUCKETS)])  # one row of the draft, in equal parts
 
 
 class History:
@@ -71,29 +70,29 @@ class History:
 
     def __init__(self, costs):
         self.costs = costs
-        self.acceptance = Acceptance(START_ACCEPTED, START_TESTED, DECAY,
-                                     at_rest=(START_ACCEPTED, START_TESTED))
-        self.rows = START_ROWS  # for each bucket the rows of the draft, tested or not
+        # [3, BUCKETS]: guesses accepted and tested, and rows of the draft, tested or not
+        self.counts = START
         # One token per unit of time is the speed of plain decoding.
         self.tokens = 1.0
         self.time = 1.0
 
     def estimates(self):
         """Return `a` and the fraction of rows for each bucket, both [BUCKETS], and rho."""
+        accepted, tested, rows = self.counts
         rho = max(1.0, self.tokens / self.time)
-        return self.acceptance.rate(), self.rows / self.rows.sum(), rho
+        return accepted / tested, rows / rows.sum(), rho
 
     def count(self, result, buckets):
         """Add a round, and the buckets of all rows that the draft computed in it."""
-        self.acceptance.fade()
-        self.rows = START_ROWS + DECAY * (self.rows - START_ROWS)  # as `fade` does
+        self.counts = START + DECAY * (self.counts - START)
+        accepted, tested, rows = self.counts  # views
         # Guess t was drawn from row t. From the last row perhaps no guess was drawn.
         for t, bucket in enumerate(buckets):
-            self.rows[bucket] += 1
+            rows[bucket] += 1
             if t < result.n_tested:
-                self.acceptance.tested[bucket] += 1
+                tested[bucket] += 1
             if t < result.n_accepted:
-                self.acceptance.accepted[bucket] += 1
+                accepted[bucket] += 1
         cost = len(buckets) * self.costs.c + self.costs.pass_cost[len(result.guesses)]
         self.tokens = DECAY * self.tokens + len(result.ids)
         self.time = DECAY * self.time + cost

@@ -87,7 +87,7 @@ def run_pass(waiting):
     return [(text, [rows]) for (text, _, _), rows in zip(calls, all_rows)]
 
 
-def generate_batch(jobs, new_step, batch=8, stop=()):
+def generate_batch(jobs, new_step, batch=8):
     """Write many texts, `batch` at once; yield the Rounds of each, in the order of the jobs.
 
     The next job is requested when a text has ended. `new_step()` returns a decoder's step for
@@ -95,8 +95,8 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     their rows of probabilities, which are large.
     """
     # A greenlet runs this function: it writes one whole text, and returns an entry of `done`.
-    def write(i, x, N, rng, own_new_step=new_step, own_stop=stop):
-        rounds = generate(x, own_new_step(), N, rng, own_stop)
+    def write(i, x, N, rng, own_new_step=new_step, stop=()):
+        rounds = generate(x, own_new_step(), N, rng, stop)
         without_rows = [result._replace(p_draft=None, p_target=None) for result in rounds]
         return {i: without_rows}
 

@@ -21,7 +21,7 @@ Subtle: a text's logits must have the same last bits, whichever texts share its 
 
 import math
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -35,8 +35,7 @@ from llama import Llama
 class Part(NamedTuple):
     """Hold what one text adds to a pass."""
 
-    text: Any
-    cache: np.ndarray  # the text's own keys and values
+    model: CachedModel  # the text's own, whose cache has the text's keys and values
     ids: list
     n_past: int
     n_last: int
@@ -58,20 +57,20 @@ class BatchReader(CachedModel):
 
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
-        # {text: (the ids in its cache, the cache)}; an entry disappears together with its text
+        # {text: a model that reads it alone}; an entry disappears together with its text
         self.texts = WeakKeyDictionary()
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
         """Return the logits of every call, each of a different text."""
         if len({text for text, *_ in calls}) < len(calls):
             raise ValueError("need calls of different texts, got one text twice")
-        logits = {}  # {text: its rows}, because `groups` sorts the parts by size
+        logits = {}  # {a text's model: its rows}, because `groups` sorts the parts by size
         with one_blas_thread():
             parts = [self.part(*call) for call in calls]
             for group in groups(parts, most_rows(self.params, self.dtype)):
                 for part, rows in zip(group, self.read_parts(group)):
-                    logits[part.text] = rows
-        return [logits[part.text] for part in parts]
+                    logits[part.model] = rows
+        return [logits[part.model] for part in parts]
 
     def with_params(self, params):
         """Return a model of other weights that reads one text: a draft that one text has."""
@@ -81,30 +80,29 @@ class BatchReader(CachedModel):
         """Return the Part of one call: a pass reads the ids that the text's cache lacks."""
         ids = list(ids)
         if text not in self.texts:
-            empty_cache = np.zeros(self.cache.shape, self.cache.dtype, like=self.cache)
-            self.texts[text] = ([], empty_cache)
-        cached_ids, cache = self.texts[text]
-        n_past = self.n_reusable(cached_ids, ids, n_last)
-        cache = widened(cache, len(ids))
+            self.texts[text] = self.alone(self.params, self.n_head)
+        model = self.texts[text]
+        n_past = model.n_reusable(model.ids, ids, n_last)
+        model.cache = widened(model.cache, len(ids))
         *ends, _ = part_ends(n_past, len(ids), n_last)
         for end in ends:  # of a long prompt, whose parts CachedModel.read reads one by one too
-            self.read_parts([Part(text, cache, ids[:end], n_past, n_last=1)])
+            self.read_parts([Part(model, ids[:end], n_past, n_last=1)])
             n_past = end
-        return Part(text, cache, ids, n_past, n_last)
+        return Part(model, ids, n_past, n_last)
 
     def read_parts(self, parts):  # -> [n_last, n_vocab] of each part
         """Run one pass over the new tokens of all parts."""
         # So that Ctrl-C in `forward` leaves ids and caches consistent.
         for part in parts:
-            self.texts[part.text] = part.ids[: part.n_past], part.cache
+            part.model.ids = part.ids[: part.n_past]
         new = [token for part in parts for token in part.ids[part.n_past :]]
         positions = [i for part in parts for i in range(part.n_past, len(part.ids))]
-        masks = [causal_mask(part.n_new, like=part.cache) for part in parts]
+        masks = [causal_mask(part.n_new, like=self.cache) for part in parts]
         attends = [self.attend(layer, parts, masks) for layer in range(len(self.cache))]
         x = self.forward(np.asarray(new, like=self.cache),
                          np.asarray(positions, like=self.cache), attends)
         for part in parts:
-            self.texts[part.text] = part.ids, part.cache
+            part.model.ids = part.ids
         # Logits are wanted for the last n_last rows of each part; only these are unembedded.
         ends = np.cumsum([part.n_new for part in parts])  # of each part's rows in x
         last_rows = [x[end - part.n_last : end] for part, end in zip(parts, ends)]
@@ -121,7 +119,7 @@ class BatchReader(CachedModel):
             for part, mask in zip(parts, masks):
                 rows = slice(first, first + part.n_new)
                 first += part.n_new
-                attend_part = cached(part.cache[layer], part.n_past, mask)
+                attend_part = cached(part.model.cache[layer], part.n_past, mask)
                 out.append(attend_part(q[:, rows], k[:, rows], v[:, rows]))
             return np.concatenate(out, axis=1)
 

@@ -14,6 +14,7 @@ is then held back until its last byte is written.
 import re
 from contextlib import contextmanager
 
+from cache import check_ids
 from encoder import byte_characters
 from lib.backend.arrays import in_one_line
 from lib.checkpoints.chat_template import render
@@ -129,9 +130,7 @@ class ChatTokens:
 
     def decode_bytes(self, ids):
         """Return the bytes of the ids, which may end within a character."""
-        for token in ids:
-            if not 0 <= token < self.n_vocab:
-                raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {token}")
+        check_ids(ids, self.n_vocab)
         # An id in a hole of the vocabulary has no bytes.
         return b"".join(self.token_bytes.get(int(token), b"") for token in ids)
 

@@ -22,6 +22,7 @@ from itertools import groupby
 
 import numpy as np
 
+from cache import check_ids
 from variants.shared.branches import Branches, texts_of_rows
 
 # A logit of probability 0: exp((IMPOSSIBLE - max) / T) is 0 for any temperature T below 1e35.
@@ -79,10 +80,7 @@ class CommonTokens:
 
     def draft_text(self, ids):
         """Return the draft's ids, one or more, of a text in the target's ids."""
-        for token in ids:
-            if token not in range(self.n_vocab):
-                raise ValueError(f"need ids in 0 .. n_vocab - 1 = {self.n_vocab - 1}, got "
-                                 f"{token!r:.80}")
+        check_ids(ids, self.n_vocab)
         # The bytes of neighbouring tokens are encoded together, because a token of the draft
         # may span several of ours. A special token of the draft separates such runs.
         text = []

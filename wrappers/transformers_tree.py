@@ -18,11 +18,11 @@ from variants.shared.branches import Tree
 from variants.shared.tree_gpt2 import check_tree, with_unread
 
 
-def tree_rows(model, x, tree, n_last):  # -> [n_last, n_vocab]
+def tree_rows(model, x, tree, n_last, **others):  # -> [n_last, n_vocab]
     """Return the last rows of x + tree from one pass of a TransformersModel.
 
     Afterwards the cache holds x alone: accepted guesses are read again in the next pass, which
-    costs a few rows and moves no columns of the cache.
+    costs a few rows and moves no columns of the cache. `others` replace settings of the pass.
     """
     check_tree(model, x, tree, n_last)
     try:
@@ -31,7 +31,8 @@ def tree_rows(model, x, tree, n_last):  # -> [n_last, n_vocab]
         n_past = len(model.ids)  # 0 if the cache cannot go back so far
         larger = with_unread(x[n_past:], tree)  # one tree of all tokens of the pass
         sees = larger.ancestors()  # [n_new, n_new] of bool
-        rows = model.forward(larger.tokens, n_last, **mask_settings(model.model, sees, n_past))
+        settings = mask_settings(model.model, sees, n_past) | others
+        rows = model.forward(larger.tokens, n_last, **settings)
         if tree.tokens:  # crop(0) would drop the past that some layers keep to go back
             model.cache.crop(-len(tree))  # drops the nodes of the tree
     except BaseException:
@@ -58,6 +59,8 @@ def mask_settings(peer, sees, n_past):
 
 def takes_mask(model, tolerance):
     """Return whether the rows of a small tree equal the rows of its paths, read one by one."""
+    import torch
+
     # The texts below have up to 5 tokens.
     if not model.has_cache or any(model.cache.is_sliding) or model.n_ctx < 6:
         return False
@@ -69,7 +72,9 @@ def takes_mask(model, tolerance):
     alone = np.concatenate([model.fresh()(text) for text in texts])
     try:
         rows = tree_rows(model.fresh(), [0], tree, len(tree))
-        shifted = rows_at_columns(model.fresh(), [0], tree)
+        # Here the positions are the columns, which is wrong from node 1 on.
+        columns = torch.arange(1 + len(tree), device=model.model.device)[None]
+        shifted = tree_rows(model.fresh(), [0], tree, len(tree), position_ids=columns)
     except Exception:  # each family refuses such a mask with an error of its own
         return False
     # A family that derives positions from columns (ALiBi) computes the same bits from any
@@ -77,11 +82,3 @@ def takes_mask(model, tolerance):
     if np.array_equal(rows, shifted):
         return False
     return bool(np.abs(rows - alone).max() <= tolerance * np.abs(alone).max())
-
-
-def rows_at_columns(model, x, tree):  # -> [n_nodes, n_vocab]
-    """Return the rows of a tree whose positions are its columns, which is wrong."""
-    larger = with_unread(x, tree)
-    settings = mask_settings(model.model, larger.ancestors(), 0)
-    settings["position_ids"] = settings["position_ids"].new_tensor([range(len(larger))])
-    return model.forward(larger.tokens, len(tree), **settings)

@@ -11,36 +11,21 @@ gpt2.py's formulas use an `Int8` as they use an array: they index its rows and c
 
 import numpy as np
 
-from lib.backend.products import few_rows, has_whole_vectors, in_parallel, product_compiler
+from lib.backend.products import few_rows, has_whole_vectors, product_compiler
 
 LARGEST = 127  # the largest whole number; -128 is not used, so that the numbers are symmetric
 
 
 def int8(w):  # [n_out, n_in] -> [n_out, n_in]
     """Return weights as an Int8, or rounded floats if the compiled product cannot be used."""
-    is_compiled = isinstance(w, np.ndarray) and product_compiler()
-    if not is_compiled or not has_whole_vectors(w.shape[1], np.dtype(np.int16)):
-        scale = scale_of(w)
-        return np.rint(w / scale) * scale  # floats with the values that an Int8 would have
-    numbers = np.empty(w.shape, np.int8)
-    scale = np.empty(len(w), w.dtype)
-
-    # Threads call this function for parts of the outputs.
-    def round_outputs(first, last):
-        weights = w[first:last]
-        scales = scale_of(weights)  # [n, 1]
-        numbers[first:last] = np.rint(weights / scales)
-        scale[first:last] = scales[:, 0]
-
-    in_parallel(round_outputs, len(w), w.size)
-    return Int8(numbers, scale)
-
-
-def scale_of(w):  # [n_out, n_in] -> [n_out, 1]
-    """Return each output's scale, which is above 0 even if all its weights are 0."""
     # The scale of a row of zeros would be 0, and 0 / 0 is NaN. So the smallest scale is `tiny`,
     # the smallest normal number.
-    return np.maximum(abs(w).max(axis=-1, keepdims=True) / LARGEST, np.finfo(w.dtype).tiny)
+    scale = np.maximum(abs(w).max(axis=-1, keepdims=True) / LARGEST, np.finfo(w.dtype).tiny)
+    numbers = np.rint(w / scale)
+    is_compiled = isinstance(w, np.ndarray) and product_compiler()
+    if is_compiled and has_whole_vectors(w.shape[1], np.dtype(np.int16)):
+        return Int8(numbers.astype(np.int8, order="C"), scale[:, 0])
+    return numbers * scale  # floats with the values that an Int8 would have
 
 
 class Int8:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lib.backend.arrays import in_one_line
 from lib.checkpoints import weights
 from lib.checkpoints.download import download
 from lib.checkpoints.files import file_lock, read_json
@@ -99,10 +100,8 @@ def convert_checkpoint(folder, hparams):
         reader = tf.train.load_checkpoint((folder / "model.ckpt").as_posix())
         flat = weights.read_all_weights(hparams, weight_of, folder, np.float32)
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
-        # Some of TensorFlow's messages fill a screen.
-        first_line = str(error).strip().splitlines()[0][:200]
         raise ValueError(f"need a whole TensorFlow checkpoint in {folder}/model.ckpt.*, got: "
-                         f"{first_line}") from None
+                         f"{in_one_line(error)}") from None
     write_params(folder, weights.cut_params(flat, hparams))
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from lib.checkpoints.files import atomic
 from models.training import export, plans, tasks, trainer
 from models.training.eagle import LOSSES, Eagle
 
@@ -52,10 +53,8 @@ def write_stage(work):
     target = trained("target", work).gpt2.to(trainer.DEVICE)
     with torch.autocast(trainer.DEVICE, torch.bfloat16):
         rows = written_rows(target, np.load(work / "train.npy"), **plans.WRITE)
-    # An interrupted stage leaves no written.npy, so it is run again.
-    partial_file = path.with_suffix(".part.npy")
-    np.save(partial_file, rows.numpy().astype(np.uint16).reshape(-1))
-    partial_file.replace(path)
+    with atomic(path) as file:
+        np.save(file, rows.numpy().astype(np.uint16).reshape(-1))
 
 
 def written_rows(target, ids, n_rows, n_given, n_new, B, seed):  # -> [n_rows, n_given + n_new]

@@ -19,6 +19,8 @@ import time
 import numpy as np
 import torch
 
+from lib.checkpoints.files import atomic
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -205,9 +207,8 @@ def save(path, task, optimizers, step):
     """Write a checkpoint; the old one stays whole if the writing is interrupted."""
     state = dict(task=task.state_dict(), step=step,
                  optimizers=[optimizer.state_dict() for optimizer in optimizers])
-    new_file = path.with_suffix(".tmp")
-    torch.save(state, new_file)
-    new_file.replace(path)
+    with atomic(path) as file:
+        torch.save(state, file)
 
 
 def log(path, **entry):

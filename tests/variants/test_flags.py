@@ -83,13 +83,12 @@ def test_a_round_has_the_number_of_guesses_asked_for(name, flags, n, folder):
     assert len(result.guesses) == n
 
 
-@pytest.mark.parametrize("selection, minimum", [(2, 1), (1, 2), (3, 1), (1, 3)])
-def test_selection_and_minimum_reach_blockwises_test_in_their_order(selection, minimum, folder):
-    flags = dict(block=3, selection=selection, minimum=minimum)
+@pytest.mark.parametrize("selection", [2, 3])
+def test_selection_reaches_blockwises_test(selection, folder):
     for x in TEXTS[:4]:
-        got = first_round("blockwise", flags, GREEDY, x, folder)
+        got = first_round("blockwise", dict(block=3, selection=selection), GREEDY, x, folder)
         assert got.ids == blockwise_verify(got.guesses, None, got.p_target, None,
-                                           top_k=selection, minimum=minimum)
+                                           top_k=selection)
 
 
 EACH_SETTING = pytest.mark.parametrize("at_1", WARM_SETTINGS, ids=str)
@@ -218,7 +217,6 @@ def test_the_text_of_a_flag_is_read_and_checked(read, good, bad):
     ("eagle", {"siblings": "top"}, 1.0, "--siblings and --total need a tree"),
     ("eagle", {"total": 5}, 1.0, "--siblings and --total need a tree"),
     ("eagle", {"widths": (2,), "K": 3}, 1.0, "--K needs --widths chain or --widths dynamic"),
-    ("blockwise", {"minimum": 5}, 0.0, "need --minimum <= --block, got 5 and 4"),
     ("skip", {"skip": (0,), "exit": 1}, 1.0, "--skip and --exit are both given: choose one"),
     ("skip", {"exit": 4}, 1.0, "need --exit <= n_layer = 3"),
     ("skip", {"skip": (0, 3)}, 1.0, "need --skip in 0 .. n_layer - 1 = 2, got 3"),

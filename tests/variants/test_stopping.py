@@ -15,17 +15,7 @@ from tests.toys import PAIRS, context_free
 from theory.speedup import best_K
 from variants import Models
 from variants.registry import Costs
-from variants.stopping import (
-    BUCKETS,
-    DECAY,
-    START_ACCEPTED,
-    START_ROWS,
-    START_TESTED,
-    History,
-    bucket_of,
-    build,
-    guess_while_it_pays,
-)
+from variants.stopping import BUCKETS, DECAY, START, History, bucket_of, build, guess_while_it_pays
 
 # ---- the best rule
 
@@ -135,10 +125,10 @@ def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
     history.count(Round([0, 1], [0, 0], None, None, 1), [7, 3])
     history.count(Round([1], [0, 0], None, None, 0), [2, 3, 5])
     before, now = DECAY * np.eye(BUCKETS), np.eye(BUCKETS)  # what the two rounds add
-    assert history.acceptance.accepted == pytest.approx(START_ACCEPTED + before[7])
-    assert history.acceptance.tested == pytest.approx(START_TESTED + before[7] + before[3] + now[2])
-    assert history.rows == pytest.approx(
-        START_ROWS + before[7] + before[3] + now[2] + now[3] + now[5])
+    accepted, tested, rows = history.counts - START
+    assert accepted == pytest.approx(before[7])
+    assert tested == pytest.approx(before[7] + before[3] + now[2])
+    assert rows == pytest.approx(before[7] + before[3] + now[2] + now[3] + now[5])
     assert history.tokens == pytest.approx(DECAY * (DECAY + 2) + 1, rel=1e-12)
     first, second = 2 * 0.1 + 1.2, 3 * 0.1 + 1.2  # the time of each round
     assert history.time == pytest.approx(DECAY * (DECAY + first) + second, rel=1e-12)

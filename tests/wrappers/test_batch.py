@@ -101,7 +101,7 @@ def test_the_next_job_is_taken_when_a_text_has_ended():
 
 
 def test_a_pass_has_at_most_the_rows_whose_bits_do_not_change():
-    part = lambda n_new: Part(None, None, [0] * n_new, 0, 1)
+    part = lambda n_new: Part(None, [0] * n_new, 0, 1)
     sizes = lambda ns, most: [[p.n_new for p in group]
                               for group in groups(list(map(part, ns)), most)]
     assert sizes([5] * 8, 16) == [[5] * 3, [5] * 3, [5] * 2]

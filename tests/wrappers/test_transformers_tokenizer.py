@@ -99,7 +99,7 @@ def test_what_is_no_token_or_no_text_is_refused_as_by_encoder(tokenizer):
         with pytest.raises(ValueError, match=f"need a single token of the vocabulary, got {got}"):
             tokenizer.id_of(bad)
     for bad in (-1, tokenizer.n_vocab):
-        with pytest.raises(ValueError, match=rf"need ids in 0 \.\. \d+, got {bad}"):
+        with pytest.raises(ValueError, match=rf"need ids in 0 \.\. .*\d+, got {bad}"):
             tokenizer.decode([bad])
 
 

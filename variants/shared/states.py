@@ -27,9 +27,8 @@ class States(Around):
 
     def states_of(self, ids, n_last):  # -> [n_last, n_embd]
         """Return the states of the last tokens, without a pass if all of them are stored."""
-        ends = range(len(ids) - n_last + 1, len(ids) + 1)
-        if all(tuple(ids[:end]) in self.state_of_text for end in ends):
-            texts = [tuple(ids[:end]) for end in ends]
+        texts = [*map(tuple, texts_of_rows(ids, n_last))]
+        if all(text in self.state_of_text for text in texts):
             # The text goes on from here, so no other state will be wanted.
             self.state_of_text = {text: self.state_of_text[text] for text in texts}
             return np.stack([*self.state_of_text.values()])

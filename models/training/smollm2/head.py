@@ -34,18 +34,17 @@ LOSSES = (dict(states=0.1, KL=1, TV=0.3), dict(states=0.1, KL=0.3, TV=1.2))
 
 
 def load_texts(paths):
-    """Return the texts of some shards: dicts of kind, temperature, n_prompt, ids, states."""
+    """Return the texts of some shards: dicts of temperature, n_prompt, ids and states h."""
     texts = []
     for path in paths:
         with np.load(path) as arrays:
             starts = arrays["lengths"].cumsum()[:-1]  # of all texts but the first
             all_ids = np.split(arrays["ids"].astype(np.int64), starts)
             states = np.split(arrays["states"], starts)
-            for kind, temperature, n_prompt, ids, h in zip(
-                    arrays["kinds"], arrays["temperatures"], arrays["n_prompts"], all_ids,
-                    states):
-                texts.append(dict(kind=str(kind), temperature=float(temperature),
-                                  n_prompt=int(n_prompt), ids=ids, h=h))
+            for temperature, n_prompt, ids, h in zip(
+                    arrays["temperatures"], arrays["n_prompts"], all_ids, states):
+                texts.append(dict(temperature=float(temperature), n_prompt=int(n_prompt),
+                                  ids=ids, h=h))
     return texts
 
 

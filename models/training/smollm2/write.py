@@ -7,7 +7,6 @@ different texts. (wrappers/batch_gpt2.py keeps each text's last bits, which cost
 
 import functools
 import json
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -119,14 +118,13 @@ def write_in_process(folder, n_tokens, seed, held_out=False):
 def write_answers(tokenizer, model, folder, n_tokens, seed, held_out=False):
     """Write files until a seed's answers have n_tokens tokens; resume after the last file."""
     files = sorted(folder.glob(f"{seed}-*.npz"))
-    n_before = n_written = sum(map(n_written_in, files))
+    n_written = sum(map(n_written_in, files))
     n_files = len(files)
     n_begun = 0  # texts of this run
     passages: list[str] = []  # the prompts quote from this list while `remember` fills it
     stream = prompts([seed, n_files], passages, held_out)
     writer = Writer(tokenizer, model, np.random.default_rng([seed, n_files, 1]))
     finished: list[Text] = []
-    start = time.perf_counter()
     while n_written < n_tokens:
         for row in filter(writer.is_free, range(len(writer.texts))):
             if text := writer.texts[row]:
@@ -141,9 +139,7 @@ def write_answers(tokenizer, model, folder, n_tokens, seed, held_out=False):
             save_answers(folder / f"{seed}-{n_files:05}.npz", finished)
             n_files += 1
             finished = []
-            rate = (n_written - n_before) / (time.perf_counter() - start)
-            print(json.dumps({"seed": seed, "tokens": n_written, "per_second": round(rate, 1)}),
-                  flush=True)
+            print(json.dumps({"seed": seed, "tokens": n_written}), flush=True)
 
 
 def next_prompt(tokenizer, stream):
@@ -175,8 +171,7 @@ def remember(tokenizer, text, passages):
 def save_answers(path, texts):
     """Write texts to one file; all ids and states in a row."""
     with atomic(path) as file:
-        np.savez(file, kinds=[text.kind for text in texts],
-                 temperatures=[text.temperature for text in texts],
+        np.savez(file, temperatures=[text.temperature for text in texts],
                  n_prompts=[text.n_prompt for text in texts],
                  lengths=[len(text.ids) for text in texts],
                  ids=np.concatenate([text.ids for text in texts]).astype(np.uint16),
