@@ -1,5 +1,6 @@
 """Give BLAS one thread, as main.py does; compile all products; read the bundled pair once."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -33,6 +34,7 @@ def pytest_collection_modifyitems(items):
     """Put files side by side that share something: a process of pytest-xdist gets neighbours."""
     # not --dist loadgroup: xdist 3.8 sets item._nodeid, which pytest 9.2 does not read
     items.sort(key=lambda item: PLACE.get(item.path.stem, len(FIRST)))
+    gc.freeze()  # the tests and PyTorch stay: to scan them again and again takes 5 % of all time
 
 
 @pytest.fixture(scope="session", autouse=True)
