@@ -2,13 +2,12 @@
 
 import gc
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
-
-from tests.skips import pytest_addoption, pytest_sessionfinish  # noqa: F401  hooks of pytest
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy loads
 settings.register_profile("tests", parent=settings(), deadline=None)  # machines are busy
@@ -35,6 +34,31 @@ def pytest_collection_modifyitems(items):
     # not --dist loadgroup: xdist 3.8 sets item._nodeid, which pytest 9.2 does not read
     items.sort(key=lambda item: PLACE.get(item.path.stem, len(FIRST)))
     gc.freeze()  # the tests and PyTorch stay: to scan them again and again takes 5 % of all time
+
+
+def pytest_addoption(parser):
+    parser.addoption("--may_skip", metavar="REGEX",
+                     help="fail the run if a test is skipped for a reason without this pattern")
+
+
+def unexpected_skips(config):
+    """Return the reasons of skipped tests, sorted, in which --may_skip does not occur."""
+    expected = config.getoption("may_skip")
+    if expected is None:
+        return []
+    reports = config.pluginmanager.get_plugin("terminalreporter").stats.get("skipped", [])
+    reasons = {reason for _, _, reason in (report.longrepr for report in reports)}
+    return sorted(reason for reason in reasons if not re.search(expected, reason))
+
+
+def pytest_sessionfinish(session):
+    """Let a run fail that skipped what it should not; workers leave this to their main process."""
+    is_worker = hasattr(session.config, "workerinput")
+    reasons = [] if is_worker else unexpected_skips(session.config)
+    for reason in reasons:
+        print(f"\nSkipped in spite of --may_skip: {reason}")
+    if reasons and session.exitstatus == 0:
+        session.exitstatus = 1
 
 
 @pytest.fixture(scope="session", autouse=True)
