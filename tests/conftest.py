@@ -25,10 +25,11 @@ def pytest_configure(config):
 
 
 FIRST = [  # files that share a slow import or a memo: PyTorch, the enumerated rules
-    ["test_hub", "test_huggingface", "test_checkpoints", "test_train_pair", "test_eagle",
-     "test_intersection", "test_other_models",
-     "test_transformers_model", "test_transformers_tokenizer"],
-    ["test_rules", "test_oracle", "test_engines", "test_judge", "test_recorded"]]
+    ["test_hub", "test_huggingface", "test_checkpoints", "test_train_pair", "test_train_smollm2",
+     "test_eagle", "test_intersection", "test_llama_files", "test_hostile_files",
+     "test_chat_tokens", "test_other_models", "test_transformers_model",
+     "test_transformers_tokenizer"],
+    ["test_rules", "test_oracle", "test_engines", "test_judge"]]
 PLACE = {file: i for i, files in enumerate(FIRST) for file in files}
 
 
