@@ -3,9 +3,8 @@
     with fake_cupy.installed() as cupy:    `import cupy` gives the stand-in
     fake_cupy.COUNTS                       transfers: COUNTS["to_host"], COUNTS["to_device"]
 
-    names       the names of the real package and no others (tests/data/cupy-names.json, written
-                by `python -m tests.fake_cupy` where CuPy is installed); a name that no test
-                needs raises NotImplementedError
+    names       the names of the real package and no others (tests/data/cupy-names.json has what
+                dir() lists of it); a name that no test needs raises NotImplementedError
     dispatch    NumPy's functions reach it by __array_ufunc__ and __array_function__
     refusals    mixing its arrays with NumPy's, and turning one into NumPy's without get(), are
                 TypeErrors
@@ -17,36 +16,20 @@ import sys
 import types
 from collections import Counter
 from contextlib import contextmanager
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from lib.terminal import Parser
+from tests.pages import file_text
 
-PATH = Path(__file__).parent / "data" / "cupy-names.json"
-PARTS = ("cupy", "cupy.ndarray", "cupy.cuda", "cupy.cuda.runtime")
-RECORDED = json.loads(PATH.read_text("utf-8"))
+RECORDED = json.loads(file_text("tests/data/cupy-names.json"))
 NAMES = {part: set(names.split()) for part, names in RECORDED["names"].items()}
 TAKES_HOST_ARRAYS = ("array", "asarray", "ascontiguousarray", "asfortranarray")
 COUNTS = Counter()
 CUDARuntimeError = type("CUDARuntimeError", (RuntimeError,),
                         {"__module__": "cupy_backends.cuda.api.runtime"})  # without a driver
 OutOfMemoryError = type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})
-
-
-def read_names():
-    """Return the version of the installed CuPy and the names of its parts; no GPU is needed."""
-    import cupy
-
-    names = {}
-    for part in PARTS:
-        _, *attributes = part.split(".")
-        offered = dir(functools.reduce(getattr, attributes, cupy))
-        public = [name for name in offered if name[:2] == "__" or name[0] != "_"]
-        names[part] = " ".join(sorted(public))
-    return {"version": cupy.__version__, "names": names}
 
 
 # ---- arrays
@@ -169,8 +152,3 @@ def installed():
 
 
 CUPY = make_cupy()
-
-if __name__ == "__main__":
-    parser = Parser("python -m tests.fake_cupy", description=f"Renew {PATH.name} from CuPy.")
-    parser.parse_args()
-    PATH.write_text(json.dumps(read_names(), indent=1) + "\n", encoding="utf-8")

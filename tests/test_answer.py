@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from lib.statistics import resamples, student_quantile
+from lib.statistics import means, resamples, student_quantile
 from measure import answer
 from measure.answer import DOES_NOT_PAY, NOT_KNOWN, PAYS, WRONG_AT_MOST, answer_of, raced_speedup
 from tests.distributions import surprise
@@ -107,6 +107,18 @@ def test_the_error_of_two_prompts_is_the_standard_error_of_their_mean(monkeypatc
     low, high = (-np.log(figures["low"]), np.log(figures["high"])) / np.log(2)
     assert low == pytest.approx(student_quantile(0.05 / 5, 1))  # 1 degree of freedom
     assert high == pytest.approx(student_quantile(0.05, 1))
+
+
+def test_the_error_of_a_difference_is_taken_round_by_round():
+    """Rounds of two texts: b is a + 2 in both, c is a in one and a + 4 in the other."""
+    rows = [{"a": 1, "b": 3, "c": 1}, {"a": 5, "b": 7, "c": 9}]
+    figures = means(rows, [0, 1])
+    # the two differences from a mean are -d and d, so the error is sqrt(2) d / 2
+    error_of_2 = 2**0.5
+    assert figures == {
+        "a": {"mean": 3, "error": error_of_2, "more": 0, "more_error": 0},
+        "b": {"mean": 5, "error": error_of_2, "more": 2, "more_error": 0},
+        "c": {"mean": 5, "error": 2 * error_of_2, "more": 2, "more_error": error_of_2}}
 
 
 # ---- how often the rule is wrong

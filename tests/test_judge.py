@@ -171,7 +171,7 @@ WITHOUT = ("with_sampling(models.target, **{{key: value for key, value in "
     (WITHOUT.format(name="temperature"), 1, "top_k 2:\ntoy D, K = 2: total variation"),
     (WITHOUT.format(name="top_k"), 1, "top_k 2:\ntoy D, K = 2: total variation")])
 def test_a_decoder_is_judged_by_the_steps_that_it_builds_for_each_text(said, target, status, words):
-    found, out = said(OWN_DECODER.format(target=target))
+    found, out = said(OWN_DECODER.format(target=target), K=2, N=3)
     assert found == status and words in out
 
 
@@ -188,10 +188,10 @@ def test_a_decoder_is_built_for_temperature_0(said):
 def test_a_decoder_without_K_is_judged_without_K(said):
     text = OWN_DECODER.format(target="models.target_rows")
     text = text.replace(", K: GUESSES = 4", "").replace(", K, partial", ", 2, partial")
-    status, out = said(text)
+    status, out = said(text, N=3)
     assert status == 0 and re.search("^toy D: exact, .* tokens$", out, re.M)
     wrong = text.replace("models.target_rows", "with_sampling(models.target, temperature=3)")
-    status, out = said(wrong)
+    status, out = said(wrong, N=3)
     assert status == 1 and "\ntoy D: total variation" in out
     status, out = said(text, K=5)
     assert status == 2 and "leave out --K, because the DECODER's build has no K" in out

@@ -64,13 +64,9 @@ def compiled(tmp_path_factory):
 
 # ---- no axioms
 
-def theorems(file):
-    """Return the names of a file's theorems."""
-    return re.findall(r"^Theorem (\w+)", TEXTS[file], flags=re.MULTILINE)
-
-
 def test_coq_accepts_every_theorem_without_axioms(compiled, tmp_path):
-    names = [f"{file}.{name}" for file in FILES for name in theorems(file)]
+    names = [f"{file}.{name}" for file in FILES
+             for name in re.findall(r"^Theorem (\w+)", TEXTS[file], re.MULTILINE)]
     assert {f"lossless.step_{i}" for i in range(1, 8)} < set(names)
     all_of_them = f"Definition all := ({', '.join('@' + name for name in names)})."
     (tmp_path / "axioms.v").write_text(
@@ -126,12 +122,10 @@ def tree(step_in_coq, test, siblings, name, K):
             make_step(target, K, guess, test))
 
 
-DECODERS = {
-    "verify": partial(chain, "verify", verify),
-    "block": partial(chain, "block_verify", block_verify),
-    "tree": partial(tree, "tree_step", verify_tree, "independent"),
-    "traversal": partial(tree, "traversal_step", verify_traversal, "distinct"),
-}
+DECODERS = [
+    partial(chain, "verify", verify), partial(chain, "block_verify", block_verify),
+    partial(tree, "tree_step", verify_tree, "independent"),
+    partial(tree, "traversal_step", verify_traversal, "distinct")]
 
 
 def texts(*lengths):
@@ -157,20 +151,15 @@ def laws_in_coq(questions, folder, compiled):
     return laws
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
-def test_a_round_in_coq_has_the_distribution_of_the_code(decoder, compiled, tmp_path):
+def test_rounds_and_texts_in_coq_have_the_distribution_of_the_code(compiled, tmp_path):
     """With 0 and 1 guess on all toys; with 2, which are slow, on A and on C, which has zeros."""
     starts = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]  # guesses, last token
+    cases = [*itertools.product(TOYS, starts), ("A", (2, 0)), ("C", (2, 0))]
     questions, wanted = [], []
-    for name, (k, last) in [*itertools.product(TOYS, starts), ("A", (2, 0)), ("C", (2, 0))]:
-        program, step = DECODERS[decoder](name, k)
+    for decoder, (name, (k, last)) in itertools.product(DECODERS, cases):
+        program, step = decoder(name, k)
         questions.append((f"{program} [{last}] {k + 1}", texts(*range(1, k + 2))))
         wanted.append(law(lambda rng: step([last], k + 1, rng).ids))  # noqa: B023  used now
-    assert laws_in_coq(questions, tmp_path, compiled) == wanted
-
-
-def test_speculative_sampling_in_coq_has_the_distribution_of_the_code(compiled, tmp_path):
-    questions, wanted = [], []
     for name, (N, K) in itertools.product(TOYS, [(1, 1), (2, 2), (3, 2)]):
         models = f"{name}_draft {name}_target"
         program = f"speculative_sampling {V} [0] {models} {N} (fun _ => {K}) never"

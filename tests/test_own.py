@@ -20,7 +20,7 @@ from tests.test_rounds import stored_run
 from tools import survey, will_it_pay
 
 SHORT = ("--n_tokens_to_generate", 12)
-BEST = GUESS.format(imports="sample", rows="np.eye(draft(x, 1).shape[-1])[guesses]")
+BEST = GUESS.format(rows="np.eye(draft(x, 1).shape[-1])[guesses]")
 LOSSY = RIGHT.replace("residual(p_target[t], p_draft[t])", "p_target[t]")
 ROUND_STEP = """
 from functools import partial

@@ -21,7 +21,6 @@ from tests.pages import code, file_text
 from variants import DECODERS
 
 pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
-jsonschema = pytest.importorskip("jsonschema", reason="needs requirements/pattern.txt")
 REGEX = r" lived in the (forest|castle|deep blue sea) with (her|his) [a-z]{1,3}\."
 AGE = {"type": "integer", "minimum": 0, "maximum": 120}
 SCHEMA = {"type": "object",
@@ -120,6 +119,12 @@ def test_a_pattern_that_becomes_too_complex_is_an_error_and_not_an_end(capfd):
     with pytest.raises(ValueError, match="new tokens: lexer error: too many expressions") as error:
         pattern(ids)
     assert "\n" not in str(error.value) and capfd.readouterr().err == ""
+
+
+def assert_valid(text, schema):
+    """Refuse a text that is no document of a schema."""
+    jsonschema = pytest.importorskip("jsonschema", reason="needs requirements/pattern.txt")  # slow
+    jsonschema.validate(json.loads(text), schema)
 
 
 # ---- in main.py
@@ -226,7 +231,7 @@ def test_a_line_has_its_own_pattern(tmp_path):
         assert record.get("fits_pattern") is (True if kinds else None)
     texts = [written_after(BEGINNING, record["text"]) for record in records]
     assert re.fullmatch(SEVEN, texts[0]) and texts[2] == " and then."
-    jsonschema.validate(json.loads(texts[1]), SCHEMA)
+    assert_valid(texts[1], SCHEMA)
 
 
 def test_a_lines_bad_pattern_is_its_error_and_the_other_lines_are_written(tmp_path):
@@ -268,5 +273,4 @@ def test_the_pages_schema_gives_a_valid_document_and_the_text_it_quotes(tmp_path
                       "--json_schema", tmp_path / "schema.json", "--seed", 1)
     text = got["speculative"]["text"]
     assert f"{text}\n" in page
-    document = json.loads(written_after("Once there was a man. ", text))
-    jsonschema.validate(document, json.loads(schema))
+    assert_valid(written_after("Once there was a man. ", text), json.loads(schema))

@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 
 from benchmarks import rules
-from exact.expected import chain_mean, mean_tokens
+from exact.expected import chain_mean
 from exact.law import expectation
 from exact.toys import TOYS, X
 from speculative import guess, make_step, verify
+from tests.test_expected import BLOCK, RATIO
 from tests.toys import path_by_path
-from variants.block import block_verify
 from variants.multipath import guess_paths, verify_best_path
 from variants.shared.best_tree import uniform_shape
 from variants.traversal import verify_traversal
 from variants.tree import guess_shape
 
-RATIO, BLOCK = (partial(mean_tokens, test) for test in (verify, block_verify))
 
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):

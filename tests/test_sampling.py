@@ -175,12 +175,6 @@ def test_a_residual_without_mass_is_the_targets_distribution(weights):
     np.testing.assert_array_equal(residual(row, 2 * row), row)
 
 
-@pytest.mark.parametrize("ids", [[5], [0, -1]])
-def test_a_penalty_for_a_token_outside_the_vocabulary_is_refused(ids):
-    with pytest.raises(ValueError, match=f"need ids in 0 .. n_vocab - 1 = 1, got {ids[-1]}"):
-        warp([1.0, 2.0], repetition_penalty=1.2, ids=ids)
-
-
 def test_a_residual_of_one_unit_in_the_last_place_is_one_token_of_lists_too():
     p_target = [0.25, 0.5, 0.25]
     p_draft = np.nextafter(p_target, [1, 0, 1]).tolist()
@@ -271,18 +265,22 @@ def test_a_mask_is_of_each_rows_own_prefix_and_the_rest_is_renormalised():
     # the penalty comes first: it cannot make a masked token possible
     both = warp(logits, ids=[2, 0, 1], repetition_penalty=0.1, allowed=not_the_last)
     assert both[0, 0] == both[1, 1] == 0 and (both >= 0).all()
+    assert warp([0.0, 0.0], ids=[0], allowed=lambda ids: [1, 0]).tolist() == [1.0, 0.0]
 
 
-def test_a_mask_without_a_token_and_settings_without_the_ids_are_refused():
-    none = lambda ids: np.zeros(3, dtype=bool)
-    with pytest.raises(ValueError, match="the whole sequence for .*, got 0 ids for 1 rows"):
-        warp(np.zeros(3), repetition_penalty=2.0)
-    with pytest.raises(ValueError, match=r"allows no token after 2 ids that end in \[1, 2\]"):
-        warp(np.zeros(3), ids=[1, 2], allowed=none)
-    with pytest.raises(ValueError, match="need the whole sequence for .* a mask, got 1 ids for 2"):
-        warp(np.zeros((2, 3)), ids=[1], allowed=none)
-    with pytest.raises(ValueError, match="need a function allowed"):
-        warp(np.zeros(3), ids=[1], allowed=[True])
+@pytest.mark.parametrize("n_rows, sampling, message", [
+    (1, dict(repetition_penalty=2.0, ids=[5]), "need ids in 0 .. n_vocab - 1 = 2, got 5"),
+    (1, dict(repetition_penalty=2.0, ids=[0, -1]), "need ids in 0 .. n_vocab - 1 = 2, got -1"),
+    (1, dict(repetition_penalty=2.0), "the whole sequence for .*, got 0 ids for 1 rows"),
+    (2, dict(ids=[1], allowed=np.ones_like), "whole sequence for .* a mask, got 1 ids for 2"),
+    (1, dict(ids=[1, 2], allowed=lambda ids: np.zeros(3, bool)),
+     r"allows no token after 2 ids that end in \[1, 2\]"),
+    (1, dict(ids=[1], allowed=[True]), "need a function allowed"),
+    (1, dict(ids=[1], allowed=lambda ids: [True]), "need a mask of 3 tokens, got shape"),
+    (1, dict(ids=[1], allowed=lambda ids: np.ones((2, 3), bool)), "of 3 tokens, got shape")])
+def test_ids_and_masks_that_do_not_fit_are_refused(n_rows, sampling, message):
+    with pytest.raises(ValueError, match=message):
+        warp(np.zeros((n_rows, 3)), **sampling)
 
 
 # ---- tiny and huge settings
@@ -302,10 +300,3 @@ def test_a_penalty_makes_no_logit_infinite():
         for temperature in (0, 5e-324, 1):
             assert warp(row, temperature, repetition_penalty=1e-99, ids=[0, 1]).argmax() == 0
             assert warp(row, temperature, repetition_penalty=1e99, ids=[0, 1]).argmax() == 2
-
-
-def test_a_mask_of_another_length_or_kind_is_refused():
-    for mask in ([True], np.ones((2, 2), bool)):
-        with pytest.raises(ValueError, match="need a mask of 2 tokens, got shape"):
-            warp([0.0, 0.0], ids=[0], allowed=lambda ids, mask=mask: mask)
-    assert warp([0.0, 0.0], ids=[0], allowed=lambda ids: [1, 0]).tolist() == [1.0, 0.0]

@@ -13,11 +13,10 @@ from threading import Thread
 
 import pytest
 
+from lib.checkpoints import hub
+from tests.checkpoints import files_in
+
 huggingface_hub = pytest.importorskip("huggingface_hub", reason="needs requirements/peers.txt")
-
-from lib.checkpoints import hub  # noqa: E402
-from tests.checkpoints import files_in  # noqa: E402
-
 VERSION = "0123456789abcdef0123456789abcdef01234567"
 INDEX = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors",
                                    "b": "model-00002-of-00002.safetensors"}}).encode()

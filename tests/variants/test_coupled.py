@@ -23,10 +23,6 @@ EXACT = 1e-12
 CASES = [*((pair, 1) for pair in PAIRS), ("sparse", 3), ("four tokens", 2)]
 
 
-def by_inverse(draft, target, K):
-    return coupled(target, K, partial(guess, draft=draft, draw=sample))
-
-
 # ---- match
 
 @pytest.mark.parametrize("guesses, agreement", [("drawn", np.dot),
@@ -47,10 +43,11 @@ def test_a_guess_is_accepted_with_the_probability_that_two_draws_agree(
 def test_in_every_cell_of_the_uniforms_plain_decoding_writes_the_same_text(pair, K):
     """The enumeration cuts [0, 1) of each position at the break points of all rows."""
     draft, target = PAIRS[pair]
+    step = coupled(target, K, partial(guess, draft=draft, draw=sample))
 
     def coupled_and_plain(rng):
         numbers = []  # one per position, for both
-        text = complete([0], by_inverse(draft, target, K), K + 1, Replay(numbers, rng))
+        text = complete([0], step, K + 1, Replay(numbers, rng))
         plain = autoregressive_sampling([0], target, K + 1, Replay(numbers, rng))
         return tuple(text), tuple(plain)
 

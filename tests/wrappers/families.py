@@ -1,11 +1,12 @@
-"""Make tiny random models of many families, for tests of wrappers/transformers_model.py."""
+"""Make tiny random models of many families, for tests of wrappers/transformers_model.py.
+
+A file of tests that imports from here is skipped where PyTorch or transformers is missing.
+"""
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs requirements/peers.txt")
-pytest.importorskip("transformers", reason="needs requirements/peers.txt")
-
-from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
+transformers = pytest.importorskip("transformers", reason="needs requirements/peers.txt")
 
 torch.set_num_threads(1)  # tiny products are slower on several
 
@@ -57,9 +58,9 @@ PATH_BY_PATH = NO_CACHE | HAVE_WINDOWS | {"bloom", "mpt"}  # a tree takes a pass
 
 def random_model(name, dtype=torch.float64, seed=0, **settings):
     """Return a random model of a family, with rows that are far from flat."""
-    config = AutoConfig.for_model(name.partition(",")[0], **FAMILIES[name] | settings)
+    config = transformers.AutoConfig.for_model(name.partition(",")[0], **FAMILIES[name] | settings)
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config).to(dtype).eval()
+    model = transformers.AutoModelForCausalLM.from_config(config).to(dtype).eval()
     with torch.no_grad():
         for weight in model.parameters():
             if weight.ndim > 1:

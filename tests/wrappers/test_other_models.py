@@ -4,26 +4,22 @@ import json
 import re
 from functools import partial
 
+import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="needs requirements/peers.txt")
-transformers = pytest.importorskip("transformers", reason="needs requirements/peers.txt")
-
-import numpy as np  # noqa: E402
-
-import main  # noqa: E402
-from page import live  # noqa: E402
-from page.page import stored_run  # noqa: E402
-from run.flags import parse_args  # noqa: E402
-from run.rounds import name_of, round_as_data  # noqa: E402
-from run.task import load_task  # noqa: E402
-from sampling import with_sampling  # noqa: E402
-from speculative import Round, autoregressive_sampling, verify  # noqa: E402
-from tests.commands import outcome, records_of, refusal, run_main  # noqa: E402
-from tests.wrappers.families import random_model, torch  # noqa: E402
-from tools import survey, will_it_pay  # noqa: E402
-from utils import MODELS_DIR, load_model  # noqa: E402
-from wrappers.transformers_model import TransformersModel  # noqa: E402
+import main
+from page import live
+from page.page import stored_run
+from run.flags import parse_args
+from run.rounds import name_of, round_as_data
+from run.task import load_task
+from sampling import with_sampling
+from speculative import Round, autoregressive_sampling, verify
+from tests.commands import outcome, records_of, refusal, run_main
+from tests.wrappers.families import random_model, torch, transformers
+from tools import survey, will_it_pay
+from utils import MODELS_DIR, load_model
+from wrappers.transformers_model import TransformersModel
 
 N_TOKENS = 4098  # of the bundled tokenizer and two more; the models have four rows more
 TURN, END = N_TOKENS - 2, N_TOKENS - 1  # special tokens: of a chat, and of the model's answer

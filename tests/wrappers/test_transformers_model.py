@@ -14,21 +14,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-torch = pytest.importorskip("torch", reason="needs requirements/peers.txt")
-transformers = pytest.importorskip("transformers", reason="needs requirements/peers.txt")
-
-from gpt2 import GPT2  # noqa: E402
-from sampling import with_sampling  # noqa: E402
-from speculative import speculative_sampling  # noqa: E402
-from tests import bundled  # noqa: E402
-from tests.checkpoints import rewritten, with_entries, without  # noqa: E402
-from tests.pages import ROOT, code, file_text  # noqa: E402
-from tests.reuse import COPIES, assert_close, assert_used_is_fresh, some_edits  # noqa: E402
-from tests.wrappers.families import FAMILIES, NO_CACHE, PATH_BY_PATH, random_model  # noqa: E402
-from utils import MODELS_DIR  # noqa: E402
-from variants.shared.branches import tree_of_paths  # noqa: E402
-from wrappers.transformers_model import TransformersModel  # noqa: E402
-from wrappers.transformers_tokenizer import transformers_tokenizer  # noqa: E402
+from gpt2 import GPT2
+from sampling import with_sampling
+from speculative import speculative_sampling
+from tests import bundled
+from tests.checkpoints import rewritten, with_entries, without
+from tests.pages import ROOT, code, file_text
+from tests.reuse import COPIES, assert_close, assert_used_is_fresh, some_edits
+from tests.wrappers.families import (
+    FAMILIES,
+    NO_CACHE,
+    PATH_BY_PATH,
+    random_model,
+    torch,
+    transformers,
+)
+from utils import MODELS_DIR
+from variants.shared.branches import tree_of_paths
+from wrappers.transformers_model import TransformersModel
+from wrappers.transformers_tokenizer import transformers_tokenizer
 
 CACHED = [name for name in FAMILIES if name not in NO_CACHE]
 ROUNDING = 1e-6  # of the largest entry

@@ -3,7 +3,6 @@
 tests/test_laws.py has the distribution of every decoder's text in a window.
 """
 
-
 import numpy as np
 import pytest
 from hypothesis import given
