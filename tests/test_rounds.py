@@ -43,14 +43,21 @@ def byte_model(seed):
 TOYS = byte_model(1), byte_model(2)
 
 
+def watched(target, rng, test=verify, N=60):
+    """Return run/rounds.py's generator and function for a toy that alone is timed."""
+    task = SimpleNamespace(encoder=ENCODER, n_new=N, settings={},
+                           entry=DECODERS["speculative"]._replace(test=test),
+                           models=SimpleNamespace(is_greedy=False))
+    return watch.watched(task, SimpleNamespace(draft=None, target=target), rng)
+
+
 def watched_run(N=60, seed=0, K=4, models=TOYS, x=PROMPT, stop=()):
     """Return the rounds of a run, what was seen of them, and the seconds of their passes."""
     draft = models[0]
     target = Timed(models[1])
-    rng = watch.Recorded(np.random.default_rng(seed), target.seconds)
-    see = watch.watcher(ENCODER, rng, verify, {"target": target.seconds})
+    rng, see = watched(target, np.random.default_rng(seed), N=N)
     step = draft_and_verify(draft, target, K)
-    pairs = [(result, see(result)) for result in generate(x, step, N, rng, stop)]
+    pairs = [(result, see(result, 0.0)) for result in generate(x, step, N, rng, stop)]
     return [result for result, _ in pairs], [seen for _, seen in pairs], target.seconds
 
 
@@ -269,13 +276,12 @@ def test_the_code_is_not_listed_if_a_line_of_it_was_added(monkeypatch):
 @pytest.mark.parametrize("n_drawn", [0, 1, 2, 3])
 def test_a_guess_has_the_number_that_drew_it_if_each_guess_drew_one(n_drawn):
     """Two guesses. If they drew 1 or 3 numbers, nobody knows which number is whose."""
-    passes = []
-    rng = watch.Recorded(np.random.default_rng(0), passes)
-    see = watch.watcher(ENCODER, rng, None, {"target": passes})
+    target = Timed(None)
+    rng, see = watched(target, np.random.default_rng(0), test=None)
     drawn = [rng.random() for _ in range(n_drawn)]
-    passes.append(1.0)
+    target.seconds.append(1.0)
     rng.random()  # of the test, after the pass
-    seen = see(Round([65], [66, 67], [], [], 0))
+    seen = see(Round([65], [66, 67], [], [], 0), 1.0)
     shown = [guess["u_draw"] for guess in seen["guesses"] if "u_draw" in guess]
     assert shown == (drawn if n_drawn == 2 else [])
 
