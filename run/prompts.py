@@ -176,7 +176,12 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     """
     from wrappers.batch import batch_model, generate_batch  # here: greenlet is optional
 
-    check_shared_passes(task)
+    # A pass over several texts returns neither the hidden states that heads read, nor the rows
+    # of a tree.
+    if task.entry.needs(task.settings) & {"heads", "tree"}:
+        raise ValueError(f"--decoder {task.decoder} has heads or trees of guesses, which do "
+                         "not work with --prompts: choose a decoder such as speculative, block "
+                         "or lookup")
     # If some texts wait for the draft and some for the target, the model of turn 0 runs first.
     draft = task.models.draft and batch_model(task.models.draft, turn=0)
     target = batch_model(task.models.target, turn=1)
@@ -208,20 +213,6 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     # A trial text of two tokens: an error of the decoder comes before --out is opened.
     list(write_texts([Job({}, {}, task._replace(x=[0], N=2))]))
     return write_texts
-
-
-def check_shared_passes(task: Task) -> None:
-    """Raise ValueError if the decoder cannot share passes.
-
-    A pass over several texts returns neither the hidden states that heads read, nor the rows of
-    a tree.
-    """
-    needs = task.entry.needs(task.settings)
-    for need, what in (("heads", "heads"), ("tree", "trees of guesses")):
-        if need in needs:
-            raise ValueError(f"--decoder {task.decoder} has {what}, which do not work "
-                             "with --prompts: choose a decoder such as speculative, block or "
-                             "lookup")
 
 
 # ---- --out
