@@ -47,7 +47,7 @@ from measure.race import (
     seconds_per_token,
     write_text,
 )
-from run.task import text_and_ids
+from run.task import prompt_ids
 from sampling import with_sampling
 from utils import MODELS_DIR, load_model
 from variants import DECODERS
@@ -71,8 +71,7 @@ def load():
     for line in PROMPTS.read_text(encoding="utf-8").splitlines():
         given = json.loads(line)
         chat = {"messages": [{"role": "user", "content": given["prompt"]}]}
-        _, ids = text_and_ids(chat, encoder)
-        prompts.append((given["kind"], ids))
+        prompts.append((given["kind"], prompt_ids(chat, encoder)))
     return encoder, tree_model(target), prompts
 
 

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lib import pattern
-from lib.terminal import not_a_choice, open_flag
+from lib.terminal import not_a_choice
 from run.flags import SAMPLING, SEED, TEXT
 from run.task import (
     Task,
-    standard_input,
+    opened_input,
+    prompt_ids,
     stops,
-    text_and_ids,
     utf8_text,
     with_ids,
     with_pattern,
@@ -40,13 +40,12 @@ ENTRIES = ("prompt", "messages", "id", "seed", "temperature", "n_tokens_to_gener
 
 def prompt_lines(path: str) -> Iterator[bytes]:
     """Yield the lines of --prompts, where "-" is standard input; ValueError if it has none."""
-    opened = standard_input("--prompts") if path == "-" else open_flag("prompts", path, "rb")
+    opened, source = opened_input("prompts", path)
     n_lines = 0
     with opened as file:
         for n_lines, line in enumerate(file, 1):
             yield without_newline(without_mark(line) if n_lines == 1 else line)
     if n_lines == 0:
-        source = "standard input" if path == "-" else path
         raise ValueError(f"need at least one prompt in {source}, got an empty file")
 
 
@@ -95,8 +94,7 @@ def task_of_entries(given: dict, task: Task) -> Task:
     if "stop" in given:
         stop, stop_texts = own_stop(given["stop"], task)
         task = task._replace(stop=stop, stop_texts=stop_texts)
-    _, ids = text_and_ids(given, task.encoder)
-    task = with_ids(task, ids)
+    task = with_ids(task, prompt_ids(given, task.encoder))
     if grammar := own_grammar(given):
         return with_pattern(task, grammar, given)
     # An entry "stop" has replaced task.stop, to which with_pattern adds the end of text again.

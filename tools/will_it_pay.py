@@ -45,7 +45,7 @@ from measure.positions import (
 )
 from run.entries import entries_of_line, prompt_lines
 from run.flags import LOADING, entry_of_flag
-from run.task import check_backend, nonempty, text_and_ids
+from run.task import check_backend, nonempty, prompt_ids
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
 from tools.report import draw_answer, paragraphs, picture_path
@@ -108,8 +108,7 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
             # main.py writes an error for a blank line. Here it is skipped.
             if line.strip():
                 given = entries_of_line(line, ("prompt", "messages", "id"))
-                _, ids = text_and_ids(given, encoder)
-                yield nonempty(ids)
+                yield nonempty(prompt_ids(given, encoder))
         except ValueError as error:
             raise ValueError(f"{path}, line {i}: {error}") from None
 
