@@ -42,7 +42,6 @@ from measure.race import (
     costs_at,
     race,
     race_figures,
-    ratio,
     same_texts,
     seconds_per_token,
     write_text,
@@ -102,11 +101,12 @@ def figures_at(temperature, rows, models, prompts, stop, args):
 def row_figures(runs, plain, kinds, temperature):
     """Return the figures of one decoder; `runs` and `plain` are [repeats][prompts]."""
     # The texts of one repeat of one prompt were written at about the same time.
-    gains = np.median(writing_rates(runs) / writing_rates(plain), axis=0)  # [prompts]
+    rates = writing_rates(runs)
+    gains = np.median(rates / writing_rates(plain), axis=0)  # [prompts]
     figures = race_figures(runs, plain)
     seconds = seconds_per_token(runs)
     total = sum(seconds.values())
-    return {"tokens_per_s": float(np.median(writing_rates(runs))),
+    return {"tokens_per_s": float(np.median(rates)),
             "speedup": over_prompts(gains),
             "by_kind": {kind: float(np.median(gains[np.array(kinds) == kind]))
                         for kind in dict.fromkeys(kinds)},
@@ -117,8 +117,7 @@ def row_figures(runs, plain, kinds, temperature):
 
 def writing_rates(runs):  # -> [repeats, prompts]
     """Return the tokens per second of each text after its first round."""
-    return np.array([[ratio(text.n_written, text.writing_s) for text in texts]
-                     for texts in runs])
+    return np.array([[text.rate for text in texts] for texts in runs], float)  # None: NaN
 
 
 def over_prompts(values):
