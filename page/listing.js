@@ -195,5 +195,4 @@ function inView(box, line) {
 function stepCode(by) {
   const code = at(`round-${Math.max(shown, 1)}`)?.querySelector("details.code[open]");
   code?.go(by);
-  return Boolean(code);
 }

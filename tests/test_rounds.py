@@ -22,7 +22,7 @@ from run.flags import parse_args, settings_for_json
 from run.task import load_task, models_of_decoder, with_costs
 from sampling import residual, sample
 from speculative import Round, complete, draft_and_verify, generate, verify
-from tests.commands import json_of_run, run_main
+from tests.commands import run_main
 from tests.distributions import Scripted
 from tests.pages import file_text
 from variants import DECODERS
@@ -181,7 +181,8 @@ def test_of_every_decoder_what_is_shown_is_known(name):
     run = decoded_page_run(name, "0" if entry.greedy else "1")
     is_tree = any("parent" in guess for result in run["rounds"] for guess in result["guesses"])
     guess, test = entry.tree if is_tree and entry.tree else (entry.guess, entry.test)
-    for function, place in ((guess, run["code"]["guess"]), (test, run["code"]["test"])):
+    code = run["tree_code" if is_tree else "code"]
+    for function, place in ((guess, code["guess"]), (test, code["test"])):
         assert f"def {function.__name__}(" in place["text"]
         assert file_text(place["file"]).split("\n")[place["line"] - 1] == place["text"]
     assert run["exact"] == entry.exact(run["settings"])
@@ -297,16 +298,3 @@ def test_a_row_shows_no_token_that_neither_model_can_draw():
     assert shown_tokens([1, 0, 0, 0, 0, 0, 0], [0, 0.5, 0, 0.5, 0, 0, 0]) == [1, 3, 0]
     # of tokens with equal probabilities in the target, the draft's first
     assert shown_tokens([0, 0.2, 0, 0.8], [0, 0.5, 0, 0.5]) == [3, 1]
-
-
-# ---- forced tokens
-
-def test_the_guesses_of_a_forced_round_are_not_counted_as_tested(tmp_path):
-    pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
-    numbers = json_of_run(
-        "--regex", " went to the village of Oberammergau(, and [a-z ]{20,40})", "--seed", 2,
-        "--temperature", 1, "--n_tokens_to_generate", 40, "--trace", tmp_path / "run.html")
-    counts = stored_run(tmp_path / "run.html")["summary"]["by_position"]
-    shown = {name: sum(count[name] for count in counts) for name in ("accepted", "tested")}
-    assert numbers["forced"] > 2 and numbers["tested"] > 0
-    assert shown == {name: numbers[name] for name in ("accepted", "tested")}
