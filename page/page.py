@@ -1,13 +1,12 @@
 """Write a watched run as a page: trace.html with the run's data."""
 
-import inspect
 import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lib.checkpoints.files import atomic
-from page.listing import file_of, listing_of, python_function
+from page.listing import code_lines, file_of, listing_of, python_function
 from run.rounds import text_reader
 from run.task import Task
 from variants import DECODERS
@@ -52,8 +51,8 @@ def source_lines(guess: Callable, test: Callable) -> dict:
 def source_line(function: Callable) -> dict:
     """Return file, line and text of a function's first line."""
     function = python_function(function)
-    lines, n = inspect.getsourcelines(function)  # n: the number of lines[0] in its file
-    return {"file": file_of(function), "line": n, "text": lines[0].strip()}
+    (number, text), *_ = code_lines(function)
+    return {"file": file_of(function), "line": number, "text": text.strip()}
 
 
 # ---- the file

@@ -13,7 +13,6 @@ of the same names. Any other entry is an error.
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from lib import pattern
 from lib.terminal import not_a_choice
@@ -92,7 +91,10 @@ def task_of_entries(given: dict, task: Task) -> Task:
                          N=values.get("n_tokens_to_generate", task.N),
                          seed=values.get("seed", task.seed), is_chat="messages" in given)
     if "stop" in given:
-        stop, stop_texts = own_stop(given["stop"], task)
+        names = given["stop"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f'"stop" must be a list of texts, got {json.dumps(names)}')
+        stop, stop_texts = stops(names, task.encoder, '"stop"')
         task = task._replace(stop=stop, stop_texts=stop_texts)
     task = with_ids(task, prompt_ids(given, task.encoder))
     if grammar := own_grammar(given):
@@ -111,13 +113,6 @@ def own_values(given: dict) -> dict:
             except ValueError as why:
                 raise ValueError(f'"{name}": {why}') from None
     return values
-
-
-def own_stop(names: Any, task: Task) -> tuple[set[int], tuple[str, ...]]:
-    """Return the tokens and texts of the entry "stop"; ValueError unless it is a list."""
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f'"stop" must be a list of texts, got {json.dumps(names)}')
-    return stops(names, task.encoder, '"stop"')
 
 
 def own_grammar(given: dict) -> str | None:
