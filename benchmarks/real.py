@@ -36,14 +36,14 @@ from measure import command
 from measure.clock import machine
 from measure.command import ranged
 from measure.models import named
-from measure.passes import Timed
+from measure.passes import Timed, quotient
 from measure.race import (
     builder,
     costs_at,
     race,
     race_figures,
     same_texts,
-    seconds_per_token,
+    seconds_of_parts,
     write_text,
 )
 from run.task import prompt_ids
@@ -104,14 +104,14 @@ def row_figures(runs, plain, kinds, temperature):
     rates = writing_rates(runs)
     gains = np.median(rates / writing_rates(plain), axis=0)  # [prompts]
     figures = race_figures(runs, plain)
-    seconds = seconds_per_token(runs)
+    seconds = seconds_of_parts(runs)
     total = sum(seconds.values())
     return {"tokens_per_s": float(np.median(rates)),
             "speedup": over_prompts(gains),
             "by_kind": {kind: float(np.median(gains[np.array(kinds) == kind]))
                         for kind in dict.fromkeys(kinds)},
             "tokens_per_pass": figures["tokens_per_pass"], "acceptance": figures["acceptance"],
-            **{name: seconds[name] / total for name in SHARES},
+            **{name: quotient(seconds[name], total) for name in SHARES},
             "same": "-" if temperature else same_texts(runs, plain)}
 
 

@@ -239,7 +239,7 @@ def measured_positions(builder_of: Callable, pair: tuple[Target, Target], texts:
 
 def race_rows(results: dict[str, list], chains: dict[str, int], n_candidates: int) -> dict:
     """Return the times of plain decoding, and the rows of a race; `chains` is {decoder: K}."""
-    times = {name: {"time": race.seconds_per_token(runs),
+    times = {name: {"time": race.seconds_of_parts(runs),
                     "texts": race.text_figures_of_runs(runs)} for name, runs in results.items()}
     plain = times.pop("plain")
     rows = {}
