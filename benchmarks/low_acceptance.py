@@ -24,7 +24,7 @@ from measure import command
 from measure.command import ranged
 from measure.models import OPENINGS, load_benchmark_pair, named
 from measure.positions import PositionCounts, counts_of_race, position_figures
-from measure.race import builder, race
+from measure.race import builder, race, race_figures
 from sampling import one_hot_rows, with_sampling
 from speculative import Guess, guess, make_step
 
@@ -169,17 +169,15 @@ def all_figures(args):
         repeats = args.repeats if T else 1
         builders["plain"] = builder(None, {}, T)
         results = race(*pair, builders, texts, args.N, repeats)
-        [greedy, *_] = results.pop("plain")  # if T is 0
+        plain = results.pop("plain")
         for name, runs in results.items():
-            written = [text for texts_of_repeat in runs for text in texts_of_repeat]
-            n_rounds = sum(len(text.rounds) for text in written)
             rows[name]["temperatures"][f"{T:g}"] = {
                 "by_position": position_figures(counts_of_race(runs, GUESSED)),
                 "first_guess": position_figures(first_guess_counts(runs)),
-                "tokens_per_pass": sum(len(text.ids) for text in written) / n_rounds}
+                "tokens_per_pass": race_figures(runs, plain)["tokens_per_pass"]}
             if T == 0:
                 rows[name]["identical"] = sum(
-                    text.ids == plain.ids for text, plain in zip(written, greedy))
+                    text.ids == other.ids for text, other in zip(runs[0], plain[0]))
     return {"texts": named(len(texts), args.N), "repeats": args.repeats, "rows": rows}
 
 

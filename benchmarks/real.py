@@ -36,18 +36,17 @@ from measure import command
 from measure.clock import machine
 from measure.command import ranged
 from measure.models import named
-from measure.passes import Timed
+from measure.passes import Timed, quotient
 from measure.race import (
     builder,
     costs_at,
     race,
     race_figures,
-    ratio,
     same_texts,
-    seconds_per_token,
+    seconds_of_parts,
     write_text,
 )
-from run.task import text_and_ids
+from run.task import prompt_ids
 from sampling import with_sampling
 from utils import MODELS_DIR, load_model
 from variants import DECODERS
@@ -71,8 +70,7 @@ def load():
     for line in PROMPTS.read_text(encoding="utf-8").splitlines():
         given = json.loads(line)
         chat = {"messages": [{"role": "user", "content": given["prompt"]}]}
-        _, ids = text_and_ids(chat, encoder)
-        prompts.append((given["kind"], ids))
+        prompts.append((given["kind"], prompt_ids(chat, encoder)))
     return encoder, tree_model(target), prompts
 
 
@@ -103,23 +101,23 @@ def figures_at(temperature, rows, models, prompts, stop, args):
 def row_figures(runs, plain, kinds, temperature):
     """Return the figures of one decoder; `runs` and `plain` are [repeats][prompts]."""
     # The texts of one repeat of one prompt were written at about the same time.
-    gains = np.median(writing_rates(runs) / writing_rates(plain), axis=0)  # [prompts]
+    rates = writing_rates(runs)
+    gains = np.median(rates / writing_rates(plain), axis=0)  # [prompts]
     figures = race_figures(runs, plain)
-    seconds = seconds_per_token(runs)
+    seconds = seconds_of_parts(runs)
     total = sum(seconds.values())
-    return {"tokens_per_s": float(np.median(writing_rates(runs))),
+    return {"tokens_per_s": float(np.median(rates)),
             "speedup": over_prompts(gains),
             "by_kind": {kind: float(np.median(gains[np.array(kinds) == kind]))
                         for kind in dict.fromkeys(kinds)},
             "tokens_per_pass": figures["tokens_per_pass"], "acceptance": figures["acceptance"],
-            **{name: seconds[name] / total for name in SHARES},
+            **{name: quotient(seconds[name], total) for name in SHARES},
             "same": "-" if temperature else same_texts(runs, plain)}
 
 
 def writing_rates(runs):  # -> [repeats, prompts]
     """Return the tokens per second of each text after its first round."""
-    return np.array([[ratio(text.n_written, text.writing_s) for text in texts]
-                     for texts in runs])
+    return np.array([[text.rate for text in texts] for texts in runs], float)  # None: NaN
 
 
 def over_prompts(values):

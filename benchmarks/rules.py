@@ -31,7 +31,7 @@ from variants.block import block_verify
 from variants.multipath import guess_paths, verify_best_path
 from variants.registry import whole
 from variants.shared.best_tree import uniform_shape
-from variants.shared.branches import Tree, with_tree_sampling
+from variants.shared.branches import Tree, row_after, with_tree_sampling
 from variants.shared.tree_gpt2 import tree_model
 from variants.traversal import verify_traversal
 from variants.tree import guess_shape
@@ -64,20 +64,13 @@ class Place(NamedTuple):
         """
         tree = Tree()
         rows = [self.p_target[0]]  # row 0 is the root's, row 1 + i is node i's
-
-        def add_children(node, new_node, widths):
-            """Copy the first siblings below a node; new_node is the node's copy."""
-            if not widths:
-                return
-            first_width, *lower_widths = widths
-            for child, draft_row in self.tree.guesses_at(node)[:first_width]:
-                # Rows are appended in the order in which nodes are added, so node i has row
-                # 1 + i.
-                rows.append(self.p_target[1 + child])
-                new_child = tree.add(new_node, self.tree.tokens[child], draft_row)
-                add_children(child, new_child, lower_widths)
-
-        add_children(-1, -1, widths)  # -1 is the root
+        level = [(-1, -1)]  # each node of a level, and its copy; -1 is the root
+        for width in widths:
+            level = [(child, tree.add(copy, self.tree.tokens[child], row))
+                     for node, copy in level
+                     for child, row in self.tree.guesses_at(node)[:width]]
+            # Rows are appended in the order in which nodes are added.
+            rows += [row_after(self.p_target, child) for child, _ in level]
         return tree, np.array(rows)
 
     def chain(self):

@@ -36,8 +36,7 @@ ROWS = {"numba": (1, 2, 3, 4, 5, 6, 7, 8, 9, 16), "cupy": (1, 2, 3, 4, 5, 6, 8, 
 RUNS = 3  # of every text; --repeats is for passes
 DRAFT_STEPS = 4  # draft passes in a row
 BLOCK = {"numba": 2**29, "cupy": 2**31}  # bytes that are read to measure the bandwidth
-LABELS = {"speedup": "speed-up", "speedup_with_prompt": "speed-up with the prompt",
-          "predicted": "predicted", "acceptance": "acceptance",
+LABELS = {"speedup": "speed-up", "predicted": "predicted", "acceptance": "acceptance",
           "tokens_per_pass": "tokens per pass"}
 
 
@@ -167,8 +166,6 @@ def race_paragraphs(setting, part):
         lines.append([f"{setting} {value}: tokens per second (quartiles)",
                       *(ranged(column["tokens_per_s"], "{:.0f}") for column in columns)])
         for name, label in LABELS.items():
-            if not any(name in column for column in columns):  # an older file
-                continue
             numbers = [shown(column.get(name)) for column in columns]
             lines.append([f"{setting} {value}: {label}", *numbers])
     yield markdown_table([part["texts"], *heads], lines)

@@ -50,17 +50,12 @@ def default_rows(temperature):
     # The sort is stable, so the rows of one decoder keep their order.
     texts = sorted([*names, *EXTRA], key=lambda text: names.index(text.split()[0]))
     rows = [read_row(text) for text in texts]
-    chosen = []
-    for text, name, flags in rows:
-        if temperature == 0:
-            # A width above 1 needs several guesses for a position, which are drawn.
-            is_run = flags.get("width", 1) == 1
-        else:
-            # A greedy decoder has no other temperature than 0.
-            is_run = not DECODERS[name].greedy
-        if is_run:
-            chosen.append((text, name, flags))
-    return chosen
+    if temperature == 0:
+        # A width above 1 needs several guesses for a position, which are drawn.
+        return [(text, name, flags) for text, name, flags in rows
+                if flags.get("width", 1) == 1]
+    # A greedy decoder has no other temperature than 0.
+    return [(text, name, flags) for text, name, flags in rows if not DECODERS[name].greedy]
 
 
 def rows_at(temperature, rows, args):

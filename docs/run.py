@@ -15,8 +15,8 @@ PAGE = Path(__file__).parent / "run.html"
 
 
 def with_todays_code(run):
-    """Return a stored run with today's counts and lines of code."""
-    # run_as_data computes counts and code again. The stored rounds stay, and so do the entries
+    """Return a stored run with today's lines of code."""
+    # run_as_data reads the code again. The stored rounds stay, and so do the entries
     # of a race, which run_as_data does not return.
     return run | run_as_data(run["prompt"], run["rounds"], run["settings"])
 

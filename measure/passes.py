@@ -133,15 +133,13 @@ def acceptance_figures(rounds: Sequence[Round]) -> dict:
     n_accepted = [result.n_accepted for result in rounds]
     # The list has an entry for each number up to `most`, even if no round accepted so many.
     most = max((n_guesses_in_a_row(result.guesses) for result in rounds), default=0)
-    figures: dict = {"rounds_by_accepted": [n_accepted.count(n) for n in range(most + 1)],
-                     "accepted": None, "tested": None, "acceptance": None}
-    has_tree = any(isinstance(result.guesses, Tree) for result in rounds)
-    if not has_tree:
-        accepted = sum(n_accepted)
-        tested = sum(result.n_tested for result in rounds)
-        figures |= {"accepted": accepted, "tested": tested,
-                    "acceptance": quotient(accepted, tested)}
-    return figures
+    figures: dict = {"rounds_by_accepted": [n_accepted.count(n) for n in range(most + 1)]}
+    if any(isinstance(result.guesses, Tree) for result in rounds):
+        return figures | {"accepted": None, "tested": None, "acceptance": None}
+    accepted = sum(n_accepted)
+    tested = sum(result.n_tested for result in rounds)
+    return figures | {"accepted": accepted, "tested": tested,
+                      "acceptance": quotient(accepted, tested)}
 
 
 def n_guesses_in_a_row(guesses: list | Tree) -> int:

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from lib.terminal import notify
 from measure.clock import spread
 from measure.costs import measure_costs
-from measure.passes import Run, Timed, acceptance_figures
+from measure.passes import Run, Timed, acceptance_figures, quotient
 from sampling import one_hot_rows, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
@@ -132,10 +132,11 @@ def race_figures(runs, plain, K=0):
     if K and alpha is not None:
         # Plain decoding computes one row per pass. Its pass is the unit of both costs.
         row_s = mean_seconds(plain, "target")
-        c = mean_seconds(runs, "draft") / row_s
-        pass_cost = mean_seconds(runs, "target") / row_s
-        if np.isfinite([c, pass_cost]).all():  # NaN if no text had a second round
-            figures["predicted"] = walltime_improvement(alpha, K, c, pass_cost)
+        draft_s = mean_seconds(runs, "draft")
+        pass_s = mean_seconds(runs, "target")
+        if None not in (row_s, draft_s, pass_s):  # None if no text had a second round
+            figures["predicted"] = walltime_improvement(alpha, K, draft_s / row_s,
+                                                        pass_s / row_s)
     return figures
 
 
@@ -149,12 +150,8 @@ def tokens_per_second(runs):  # -> [repeats]
     """Return the tokens per second of each repeat: all written tokens / all their seconds."""
     n_tokens = [sum(text.n_written for text in texts) for texts in runs]
     seconds = [sum(text.writing_s for text in texts) for texts in runs]
-    return np.array([ratio(n, s) for n, s in zip(n_tokens, seconds)])
-
-
-def ratio(total, n):
-    """Return total / n, or NaN if n is 0: nothing was measured in texts of one round."""
-    return total / n if n else np.nan
+    # None, of texts of one round, becomes NaN.
+    return np.array([quotient(n, s) for n, s in zip(n_tokens, seconds)], float)
 
 
 def rates_with_prompt(runs):  # -> [repeats]
@@ -169,21 +166,19 @@ def text_figures_of_runs(runs):
             "seconds": [[text.writing_s for text in texts] for texts in runs]}
 
 
-def seconds_per_token(runs):
-    """Return the seconds per written token in the draft, in the target, and in the rest."""
+def seconds_of_parts(runs):
+    """Return the seconds after the prompts in the draft, in the target, and in the rest."""
     texts = list(chain(*runs))  # of all repeats
-    n_tokens = sum(text.n_written for text in texts)
     seconds = sum(text.writing_s for text in texts)
     in_draft = sum(sum(text.draft.writing()) for text in texts)
     in_target = sum(sum(text.target.writing()) for text in texts)
-    parts = {"draft": in_draft, "target": in_target, "rest": seconds - in_draft - in_target}
-    return {name: ratio(part, n_tokens) for name, part in parts.items()}
+    return {"draft": in_draft, "target": in_target, "rest": seconds - in_draft - in_target}
 
 
 def mean_seconds(runs, role):
-    """Return the mean seconds of a pass; `role` is "draft" or "target"."""
+    """Return the mean seconds of a pass, or None; `role` is "draft" or "target"."""
     seconds = [each for text in chain(*runs) for each in getattr(text, role).writing()]
-    return ratio(sum(seconds), len(seconds))
+    return quotient(sum(seconds), len(seconds))
 
 
 # ---- simulated acceptance

@@ -9,12 +9,11 @@ const recordedDraws = round =>
 function shortRow(row, name) {
   const largest = topOf(row).filter(each => each[name] > 0)
     .sort((a, b) => b[name] - a[name]).slice(0, 3);
-  const lines = largest.map(each => element("li", {}, bar(each[name], kindOfRow[name]),
+  const kind = name === "draft" ? "draft" : "target";
+  const lines = largest.map(each => element("li", {}, bar(each[name], kind),
     number(each[name]), " ", shownText(each.text)));
   return element("ul", {class: "short-row"}, ...lines);
 }
-
-const kindOfRow = {draft: "draft", target: "target", residual: "target"};
 
 const tokenList = texts => element("code", {}, `[${texts.map(quoted).join(", ")}]`);
 
@@ -195,5 +194,4 @@ function inView(box, line) {
 function stepCode(by) {
   const code = at(`round-${Math.max(shown, 1)}`)?.querySelector("details.code[open]");
   code?.go(by);
-  return Boolean(code);
 }

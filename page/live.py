@@ -1,8 +1,8 @@
 """Serve a page that shows a run round by round; open the printed address.
 
 GET / returns trace.html with live.html; POST /decode takes the entries of a prompt
-(run/entries.py), "decoder" and "K". It returns a line of JSON per round, and a last line with
-the seconds or the error. One text is generated at a time.
+(run/entries.py), "decoder" and "K". It returns lines of JSON: the run without rounds, each
+round, and at last the seconds or the error. One text is generated at a time.
 Only this machine can connect. Requests from other pages have a different Origin or Host, and
 are refused.
 """
@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -52,30 +52,26 @@ def task_of(task: Task, asked: Any) -> Task:
     return task._replace(models=task.models._replace(draft=draft, target=target))
 
 
-def run_so_far(task: Task, rounds: Sequence[dict] = ()) -> dict:
-    """Return the rounds so far as data for the page."""
+def run_without_rounds(task: Task) -> dict:
+    """Return a run that begins, as data for the page."""
     settings = {"decoder": task.decoder, **task.settings, **task.models.sampling,
                 "seed": task.seed, "n_tokens_to_generate": task.N, **task.pattern_asked}
-    return run_as_data(task.encoder.decode(task.x), rounds, settings)
+    return run_as_data(task.encoder.decode(task.x), [], settings)
 
 
 def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
-    """Decode; send each round with the figures so far, and at the end the seconds."""
-    rounds: list[dict] = []
+    """Decode; send the run without rounds, then each round, and at the end the seconds."""
     # Measured for each text whose decoder needs them, because the page chooses the decoder.
     task, _ = with_costs(task)
     models = task.new_models()
     step = task.with_forced(build(task.entry, models, task.settings), models)
     rng, see = watched(task, models, np.random.default_rng(task.seed))
     run = Run(models.draft, models.target)
+    send({"run": run_without_rounds(task)})
     start = time.perf_counter()
     for result in generate(task.x, step, task.n_new, rng, task.ended):
         run.add(result, time.perf_counter() - start)
-        seen = see(result, run.seconds)
-        rounds.append(seen)
-        so_far = run_so_far(task, rounds)
-        so_far["rounds"] = None  # the page has the earlier rounds already
-        send({"round": seen, "run": so_far})
+        send({"round": see(result, run.seconds)})
         start = time.perf_counter()
     send({"seconds": run.seconds})
 
@@ -146,7 +142,7 @@ def live_page(task: Task) -> str:
               for name, entry in DECODERS.items()}
     form = Path(__file__).with_name("live.html").read_text(encoding="utf-8")
     no_text = {"settings": {}}  # the page hides the settings of a run without a text
-    text = page_text(run_so_far(task) | no_text | {"live": fields})
+    text = page_text(run_without_rounds(task) | no_text | {"live": fields})
     # A stored page may connect to nothing; this one has to ask its server.
     text = text.replace("default-src 'none';", "default-src 'none'; connect-src 'self';", 1)
     return text.replace("</body>", f"{form}</body>")

@@ -1,14 +1,12 @@
 """Write a watched run as a page: trace.html with the run's data."""
 
-import inspect
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lib.checkpoints.files import atomic
-from page.listing import file_of, listing_of, python_function
+from page.listing import code_lines, file_of, listing_of, python_function
 from run.rounds import text_reader
 from run.task import Task
 from variants import DECODERS
@@ -23,10 +21,12 @@ def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict,
     `entry` is the decoder's, if it is not registered.
     """
     entry = entry or DECODERS[settings["decoder"]]
-    return {"prompt": prompt, "settings": settings, "rounds": rounds,
-            "summary": run_summary(rounds),
-            "code": source_lines(entry, rounds), "exact": entry.exact(settings),
-            "idea": entry.idea, "is_chain": entry.is_chain, "listing": listing_of(entry)}
+    code = source_lines(entry.guess, entry.test)
+    # With some flags a decoder guesses trees.
+    return {"prompt": prompt, "settings": settings, "rounds": rounds, "code": code,
+            "tree_code": source_lines(*entry.tree) if entry.tree else code,
+            "exact": entry.exact(settings), "idea": entry.idea, "is_chain": entry.is_chain,
+            "listing": listing_of(entry)}
 
 
 def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
@@ -43,38 +43,16 @@ def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
     return run
 
 
-def run_summary(rounds: Sequence[dict]) -> dict:
-    """Count tokens, acceptance by position in the round, and seconds by clock."""
-    tested = Counter()  # {position: tested guesses}
-    accepted = Counter()  # {position: accepted guesses}
-    seconds = Counter()  # {model: seconds of its passes}
-    for seen in rounds:
-        seconds.update(seen["seconds"])
-        if seen.get("forced"):  # its guesses are accepted without a test
-            continue
-        for t, guess in enumerate(seen["guesses"]):
-            if "accepted" in guess:  # True or False: this guess was tested
-                tested[t] += 1
-                accepted[t] += guess["accepted"]
-    n_ids = sum(len(seen["ids"]) for seen in rounds)
-    return {"ids": n_ids, "by_clock": dict(seconds),
-            "by_position": [{"tested": tested[t], "accepted": accepted[t]}
-                            for t in sorted(tested)]}
-
-
-def source_lines(entry: Decoder, rounds: Sequence[dict]) -> dict:
-    """Return the lines of code that define a decoder's guess and its test."""
-    is_tree = any("parent" in guess for seen in rounds for guess in seen["guesses"])
-    # With some flags a decoder guesses trees.
-    guess, test = entry.tree if is_tree and entry.tree else (entry.guess, entry.test)
+def source_lines(guess: Callable, test: Callable) -> dict:
+    """Return the lines of code that define a guess and a test."""
     return {"guess": source_line(guess), "test": source_line(test)}
 
 
 def source_line(function: Callable) -> dict:
     """Return file, line and text of a function's first line."""
     function = python_function(function)
-    lines, n = inspect.getsourcelines(function)  # n: the number of lines[0] in its file
-    return {"file": file_of(function), "line": n, "text": lines[0].strip()}
+    (number, text), *_ = code_lines(function)
+    return {"file": file_of(function), "line": number, "text": text.strip()}
 
 
 # ---- the file

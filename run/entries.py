@@ -13,16 +13,15 @@ of the same names. Any other entry is an error.
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from lib import pattern
-from lib.terminal import not_a_choice, open_flag
+from lib.terminal import not_a_choice
 from run.flags import SAMPLING, SEED, TEXT
 from run.task import (
     Task,
-    standard_input,
+    opened_input,
+    prompt_ids,
     stops,
-    text_and_ids,
     utf8_text,
     with_ids,
     with_pattern,
@@ -40,13 +39,12 @@ ENTRIES = ("prompt", "messages", "id", "seed", "temperature", "n_tokens_to_gener
 
 def prompt_lines(path: str) -> Iterator[bytes]:
     """Yield the lines of --prompts, where "-" is standard input; ValueError if it has none."""
-    opened = standard_input("--prompts") if path == "-" else open_flag("prompts", path, "rb")
+    opened, source = opened_input("prompts", path)
     n_lines = 0
     with opened as file:
         for n_lines, line in enumerate(file, 1):
             yield without_newline(without_mark(line) if n_lines == 1 else line)
     if n_lines == 0:
-        source = "standard input" if path == "-" else path
         raise ValueError(f"need at least one prompt in {source}, got an empty file")
 
 
@@ -93,10 +91,12 @@ def task_of_entries(given: dict, task: Task) -> Task:
                          N=values.get("n_tokens_to_generate", task.N),
                          seed=values.get("seed", task.seed), is_chat="messages" in given)
     if "stop" in given:
-        stop, stop_texts = own_stop(given["stop"], task)
+        names = given["stop"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f'"stop" must be a list of texts, got {json.dumps(names)}')
+        stop, stop_texts = stops(names, task.encoder, '"stop"')
         task = task._replace(stop=stop, stop_texts=stop_texts)
-    _, ids = text_and_ids(given, task.encoder)
-    task = with_ids(task, ids)
+    task = with_ids(task, prompt_ids(given, task.encoder))
     if grammar := own_grammar(given):
         return with_pattern(task, grammar, given)
     # An entry "stop" has replaced task.stop, to which with_pattern adds the end of text again.
@@ -113,13 +113,6 @@ def own_values(given: dict) -> dict:
             except ValueError as why:
                 raise ValueError(f'"{name}": {why}') from None
     return values
-
-
-def own_stop(names: Any, task: Task) -> tuple[set[int], tuple[str, ...]]:
-    """Return the tokens and texts of the entry "stop"; ValueError unless it is a list."""
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f'"stop" must be a list of texts, got {json.dumps(names)}')
-    return stops(names, task.encoder, '"stop"')
 
 
 def own_grammar(given: dict) -> str | None:

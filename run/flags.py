@@ -17,7 +17,8 @@ from typing import Any
 
 from lib.backend.products import BACKENDS
 from lib.pattern import KINDS, grammar_of
-from lib.terminal import Help, Parser, check_page_path, flags_given, not_a_choice, open_flag
+from lib.terminal import Help, Parser, check_page_path, flags_given, not_a_choice
+from run.task import text_of_file
 from sampling import check_sampling
 from utils import MODELS_DIR
 from variants import DECODERS
@@ -278,12 +279,7 @@ def grammar_of_flags(args: Namespace) -> str | None:
         return None
     text = getattr(args, kind)
     if kind != "regex":  # the flag names a file
-        with open_flag(kind, text, "rb") as file:
-            data = file.read()
-        try:
-            text = data.decode("utf-8-sig")  # without the mark that some editors write first
-        except UnicodeDecodeError as why:
-            raise ValueError(f"--{kind} {text} is not text in UTF-8: {why}") from None
+        text = text_of_file(kind, text)
         # --json prints the settings. They show the pattern itself, because the file may change.
         setattr(args, kind, text)
     return grammar_of(kind, text)

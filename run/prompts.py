@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, tee
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -51,7 +51,7 @@ from run.compare import pattern_figures
 from run.entries import ENTRIES, entries_of_line, prompt_lines, task_of_entries
 from run.flags import settings_for_json
 from run.rounds import log_probabilities
-from run.task import Task, load_task, text_and_ids
+from run.task import Task, load_task
 from speculative import Round, Step
 from variants import Models, build
 
@@ -104,7 +104,8 @@ def job_of_line(line: bytes, head: dict, task: Task) -> Job:
     head |= given
     own_task = task_of_line(given, head["index"], task)
     if own_task.is_chat:  # the record shows what the template made of messages
-        head["prompt"], _ = text_and_ids(given, task.encoder)
+        encoder: Any = task.encoder  # a Tokenizer that has a template
+        head["prompt"] = encoder.chat_text(given["messages"])
     # This raises ValueError if the decoder does not work at the line's temperature.
     if own_task.models.sampling != task.models.sampling:
         build(task.entry, own_task.new_models(), task.settings)
@@ -176,7 +177,12 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     """
     from wrappers.batch import batch_model, generate_batch  # here: greenlet is optional
 
-    check_shared_passes(task)
+    # A pass over several texts returns neither the hidden states that heads read, nor the rows
+    # of a tree.
+    if task.entry.needs(task.settings) & {"heads", "tree"}:
+        raise ValueError(f"--decoder {task.decoder} has heads or trees of guesses, which do "
+                         "not work with --prompts: choose a decoder such as speculative, block "
+                         "or lookup")
     # If some texts wait for the draft and some for the target, the model of turn 0 runs first.
     draft = task.models.draft and batch_model(task.models.draft, turn=0)
     target = batch_model(task.models.target, turn=1)
@@ -208,20 +214,6 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     # A trial text of two tokens: an error of the decoder comes before --out is opened.
     list(write_texts([Job({}, {}, task._replace(x=[0], N=2))]))
     return write_texts
-
-
-def check_shared_passes(task: Task) -> None:
-    """Raise ValueError if the decoder cannot share passes.
-
-    A pass over several texts returns neither the hidden states that heads read, nor the rows of
-    a tree.
-    """
-    needs = task.entry.needs(task.settings)
-    for need, what in (("heads", "heads"), ("tree", "trees of guesses")):
-        if need in needs:
-            raise ValueError(f"--decoder {task.decoder} has {what}, which do not work "
-                             "with --prompts: choose a decoder such as speculative, block or "
-                             "lookup")
 
 
 # ---- --out

@@ -68,38 +68,17 @@ def watched(task: Task, models: Models, rng: HasRandom) -> tuple[Recorded, Calla
     The data has "end", the seconds so far, and "n_left", the tokens wanted before the round.
     """
     recorded = Recorded(rng, models.target.seconds)
-    clocks = {"target": models.target.seconds}
+    clocks = {"target": models.target.seconds}  # {model: [seconds of each pass]}, which grow
     if models.draft:
         clocks["draft"] = models.draft.seconds
-    see = watcher(task.encoder, recorded, task.entry.test, clocks)
+    n_read = dict.fromkeys(clocks, 0)  # passes of earlier rounds, by model
+    next_text = text_reader(task.encoder)
     n_left = task.n_new
 
-    def see_at(result, seconds):
+    def see(result, seconds):
         nonlocal n_left
-        seen = see(result) | {"end": seconds, "n_left": n_left}
-        if task.entry.exact(task.settings) is not False:  # a lossy decoder may store other rows
-            logprobs = log_probabilities(result, task.models.is_greedy)
-            for token, logprob in zip(seen["ids"], logprobs):
-                token["logprob"] = logprob
-        n_left -= len(result.ids)
-        return seen
-
-    return recorded, see_at
-
-
-def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
-            clocks: Mapping[str, list]) -> Callable[[Round], dict]:
-    """Return a function that turns each Round of a run into data.
-
-    `test` is the test of the decoder. `clocks` is {model: [seconds of each pass]}; its lists
-    grow during the run.
-    """
-    next_text = text_reader(encoder)
-    n_read = dict.fromkeys(clocks, 0)  # passes of earlier rounds, by model
-
-    def see(result):
-        of_guess, of_test = rng.of_round()
-        seen = round_as_data(result, of_test, test, partial(name_of, encoder))
+        of_guess, of_test = recorded.of_round()
+        seen = round_as_data(result, of_test, task.entry.test, partial(name_of, task.encoder))
         # Other counts of numbers cannot be assigned to guesses: some decoders draw none.
         if len(of_guess) == len(seen["guesses"]):
             for guess, u in zip(seen["guesses"], of_guess):
@@ -109,14 +88,17 @@ def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
         # The text of an id may depend on the ids before it, so the ids are read in order.
         for token in seen["ids"]:
             token["text"] = next_text(token["id"])
-        seen["seconds"] = {}
-        for name, clock in clocks.items():
-            passes_of_round = clock[n_read[name] :]
-            seen["seconds"][name] = sum(passes_of_round)
-            n_read[name] = len(clock)
+        if task.entry.exact(task.settings) is not False:  # a lossy decoder may store other rows
+            logprobs = log_probabilities(result, task.models.is_greedy)
+            for token, logprob in zip(seen["ids"], logprobs):
+                token["logprob"] = logprob
+        seen["seconds"] = {name: sum(clock[n_read[name] :]) for name, clock in clocks.items()}
+        n_read.update({name: len(clock) for name, clock in clocks.items()})
+        seen |= {"end": seconds, "n_left": n_left}
+        n_left -= len(result.ids)
         return seen
 
-    return see
+    return recorded, see
 
 
 def name_of(encoder: Tokenizer, token: int) -> str:

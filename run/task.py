@@ -28,43 +28,46 @@ def prompt_of_flags(args: Namespace) -> dict:
 
     ValueError if a text is not UTF-8.
     """
-    opened: AbstractContextManager[IO[bytes]]
     if args.chat is not None:
         content = utf8_text(os.fsencode(args.chat))
         return {"messages": [{"role": "user", "content": content}]}
     if args.prompt_file is not None:
-        source = args.prompt_file
-        opened = open_flag("prompt_file", source, "rb")
-    elif args.prompt == "-":
-        source = "standard input"
-        opened = standard_input("--prompt")
-    else:
-        # Python keeps bytes of the command line that are not UTF-8; fsencode restores them.
-        return {"prompt": utf8_text(os.fsencode(args.prompt))}
+        return {"prompt": text_of_file("prompt_file", args.prompt_file)}
+    if args.prompt == "-":
+        return {"prompt": text_of_file("prompt", "-")}
+    # Python keeps bytes of the command line that are not UTF-8; fsencode restores them.
+    return {"prompt": utf8_text(os.fsencode(args.prompt))}
+
+
+def text_of_file(flag: str, path: str) -> str:
+    """Return the text in the file of a flag, without the newline at its end."""
+    opened, source = opened_input(flag, path)
     with opened as file:
         data = file.read()
     try:
-        return {"prompt": utf8_text(without_newline(without_mark(data)))}
+        return utf8_text(without_newline(without_mark(data)))
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from None
 
 
-def standard_input(flag: str) -> AbstractContextManager[IO[bytes]]:
-    """Return standard input for a flag that is "-", as an open file that stays open."""
+def opened_input(flag: str, path: str) -> tuple[AbstractContextManager[IO[bytes]], str]:
+    """Return the open file of a flag, or standard input for "-", and its name in messages."""
+    if path != "-":
+        return open_flag(flag, path, "rb"), path
     if sys.stdin is None:
-        raise ValueError(f"{flag} - reads standard input, which is closed")
-    return nullcontext(sys.stdin.buffer)
+        raise ValueError(f"--{flag} - reads standard input, which is closed")
+    return nullcontext(sys.stdin.buffer), "standard input"  # which stays open
 
 
-def text_and_ids(given: dict, encoder: Any) -> tuple[str, list[int]]:
-    """Return the text and the ids of a "prompt", or of the "messages" of a chat."""
+def prompt_ids(given: dict, encoder: Any) -> list[int]:
+    """Return the ids of a "prompt", or of the "messages" of a chat."""
     if "messages" not in given:
-        return given["prompt"], encoder.encode(given["prompt"])
+        return encoder.encode(given["prompt"])
     if not getattr(encoder, "has_chats", False):  # an Encoder has none
         raise ValueError("this tokenizer has no chat template: give a prompt, not messages, or "
                          "choose a chat model, such as --target smollm2")
-    text = encoder.chat_text(given["messages"])
-    return text, encoder.encode_bytes(text.encode())  # adds no <s>: the template wrote it
+    # encode_bytes adds no <s>: the template wrote it.
+    return encoder.encode_bytes(encoder.chat_text(given["messages"]).encode())
 
 
 def without_mark(data: bytes) -> bytes:
@@ -238,9 +241,9 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
                 vocabularies=str(common) if common else None)
     if args.grammar:
         task = with_pattern(task, args.grammar, vars(args))
-    _, ids = text_and_ids(given, encoder)
     # A pattern and a window exclude each other.
-    return with_ids(task, ids, advice="" if args.grammar else " or add --window")
+    advice = "" if args.grammar else " or add --window"
+    return with_ids(task, prompt_ids(given, encoder), advice)
 
 
 def models_of_decoder(entry: Decoder, settings: dict, draft: LogitsModel | None,

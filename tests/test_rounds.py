@@ -22,7 +22,7 @@ from run.flags import parse_args, settings_for_json
 from run.task import load_task, models_of_decoder, with_costs
 from sampling import residual, sample
 from speculative import Round, complete, draft_and_verify, generate, verify
-from tests.commands import json_of_run, run_main
+from tests.commands import run_main
 from tests.distributions import Scripted
 from tests.pages import file_text
 from variants import DECODERS
@@ -43,14 +43,21 @@ def byte_model(seed):
 TOYS = byte_model(1), byte_model(2)
 
 
+def watched(target, rng, test=verify, N=60):
+    """Return run/rounds.py's generator and function for a toy that alone is timed."""
+    task = SimpleNamespace(encoder=ENCODER, n_new=N, settings={},
+                           entry=DECODERS["speculative"]._replace(test=test),
+                           models=SimpleNamespace(is_greedy=False))
+    return watch.watched(task, SimpleNamespace(draft=None, target=target), rng)
+
+
 def watched_run(N=60, seed=0, K=4, models=TOYS, x=PROMPT, stop=()):
     """Return the rounds of a run, what was seen of them, and the seconds of their passes."""
     draft = models[0]
     target = Timed(models[1])
-    rng = watch.Recorded(np.random.default_rng(seed), target.seconds)
-    see = watch.watcher(ENCODER, rng, verify, {"target": target.seconds})
+    rng, see = watched(target, np.random.default_rng(seed), N=N)
     step = draft_and_verify(draft, target, K)
-    pairs = [(result, see(result)) for result in generate(x, step, N, rng, stop)]
+    pairs = [(result, see(result, 0.0)) for result in generate(x, step, N, rng, stop)]
     return [result for result, _ in pairs], [seen for _, seen in pairs], target.seconds
 
 
@@ -174,7 +181,8 @@ def test_of_every_decoder_what_is_shown_is_known(name):
     run = decoded_page_run(name, "0" if entry.greedy else "1")
     is_tree = any("parent" in guess for result in run["rounds"] for guess in result["guesses"])
     guess, test = entry.tree if is_tree and entry.tree else (entry.guess, entry.test)
-    for function, place in ((guess, run["code"]["guess"]), (test, run["code"]["test"])):
+    code = run["tree_code" if is_tree else "code"]
+    for function, place in ((guess, code["guess"]), (test, code["test"])):
         assert f"def {function.__name__}(" in place["text"]
         assert file_text(place["file"]).split("\n")[place["line"] - 1] == place["text"]
     assert run["exact"] == entry.exact(run["settings"])
@@ -269,13 +277,12 @@ def test_the_code_is_not_listed_if_a_line_of_it_was_added(monkeypatch):
 @pytest.mark.parametrize("n_drawn", [0, 1, 2, 3])
 def test_a_guess_has_the_number_that_drew_it_if_each_guess_drew_one(n_drawn):
     """Two guesses. If they drew 1 or 3 numbers, nobody knows which number is whose."""
-    passes = []
-    rng = watch.Recorded(np.random.default_rng(0), passes)
-    see = watch.watcher(ENCODER, rng, None, {"target": passes})
+    target = Timed(None)
+    rng, see = watched(target, np.random.default_rng(0), test=None)
     drawn = [rng.random() for _ in range(n_drawn)]
-    passes.append(1.0)
+    target.seconds.append(1.0)
     rng.random()  # of the test, after the pass
-    seen = see(Round([65], [66, 67], [], [], 0))
+    seen = see(Round([65], [66, 67], [], [], 0), 1.0)
     shown = [guess["u_draw"] for guess in seen["guesses"] if "u_draw" in guess]
     assert shown == (drawn if n_drawn == 2 else [])
 
@@ -291,16 +298,3 @@ def test_a_row_shows_no_token_that_neither_model_can_draw():
     assert shown_tokens([1, 0, 0, 0, 0, 0, 0], [0, 0.5, 0, 0.5, 0, 0, 0]) == [1, 3, 0]
     # of tokens with equal probabilities in the target, the draft's first
     assert shown_tokens([0, 0.2, 0, 0.8], [0, 0.5, 0, 0.5]) == [3, 1]
-
-
-# ---- forced tokens
-
-def test_the_guesses_of_a_forced_round_are_not_counted_as_tested(tmp_path):
-    pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
-    numbers = json_of_run(
-        "--regex", " went to the village of Oberammergau(, and [a-z ]{20,40})", "--seed", 2,
-        "--temperature", 1, "--n_tokens_to_generate", 40, "--trace", tmp_path / "run.html")
-    counts = stored_run(tmp_path / "run.html")["summary"]["by_position"]
-    shown = {name: sum(count[name] for count in counts) for name in ("accepted", "tested")}
-    assert numbers["forced"] > 2 and numbers["tested"] > 0
-    assert shown == {name: numbers[name] for name in ("accepted", "tested")}

@@ -90,16 +90,16 @@ def case_table(case: dict) -> str:
                            *(f"time: {name}" for name in case["plain"]["time"])], rows)
 
 
-def shares_of_time(seconds: Mapping[str, float | None]) -> list[str]:
+def shares_of_time(seconds: Mapping[str, float]) -> list[str]:
     """Return what percentage of the time each part takes.
 
     >>> shares_of_time({"draft": 1, "target": 2, "rest": 1})
     ['25 %', '50 %', '25 %']
     """
-    parts = [part for part in seconds.values() if part is not None]
-    if len(parts) < len(seconds):  # no text was longer than one round
+    total = sum(seconds.values())
+    if total == 0:  # no text was longer than one round
         return ["-"] * len(seconds)
-    return [f"{100 * part / sum(parts):.0f} %" for part in parts]
+    return [f"{100 * part / total:.0f} %" for part in seconds.values()]
 
 
 # ---- the picture

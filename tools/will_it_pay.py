@@ -45,7 +45,7 @@ from measure.positions import (
 )
 from run.entries import entries_of_line, prompt_lines
 from run.flags import LOADING, entry_of_flag
-from run.task import check_backend, nonempty, text_and_ids
+from run.task import check_backend, nonempty, prompt_ids
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
 from tools.report import draw_answer, paragraphs, picture_path
@@ -108,8 +108,7 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
             # main.py writes an error for a blank line. Here it is skipped.
             if line.strip():
                 given = entries_of_line(line, ("prompt", "messages", "id"))
-                _, ids = text_and_ids(given, encoder)
-                yield nonempty(ids)
+                yield nonempty(prompt_ids(given, encoder))
         except ValueError as error:
             raise ValueError(f"{path}, line {i}: {error}") from None
 
@@ -240,7 +239,7 @@ def measured_positions(builder_of: Callable, pair: tuple[LogitsModel, LogitsMode
 
 def race_rows(results: dict[str, list], chains: dict[str, int], n_candidates: int) -> dict:
     """Return the times of plain decoding, and the rows of a race; `chains` is {decoder: K}."""
-    times = {name: {"time": race.seconds_per_token(runs),
+    times = {name: {"time": race.seconds_of_parts(runs),
                     "texts": race.text_figures_of_runs(runs)} for name, runs in results.items()}
     plain = times.pop("plain")
     rows = {}
