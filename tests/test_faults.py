@@ -30,7 +30,7 @@ def is_right(line, K):
 
 
 def test_the_page_counts_the_mutants():
-    assert f"[{len(MUTANTS)} faults]" in on_one_line(file_text("docs/oracle.md"))
+    assert f"[{len(MUTANTS)} ways]" in on_one_line(file_text("docs/oracle.md"))
 
 
 @pytest.mark.parametrize("line, case", [*zip(marked("*"), cycle([
