@@ -270,7 +270,7 @@ def import_torch(model_or_folder):
         import torch
         import transformers  # noqa: F401
     except ImportError as error:
-        what = f"{str(model_or_folder)!r:.80}"
+        what = repr(str(model_or_folder))
         if model_type := folder_model_type(model_or_folder):
             what += f" (model_type {model_type})"
         raise ValueError(f"{what} needs PyTorch and transformers ({error}): "

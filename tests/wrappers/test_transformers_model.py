@@ -351,11 +351,13 @@ def test_something_else_than_a_model_and_another_dtype_are_refused():
 
 @pytest.mark.parametrize("package", ["torch", "transformers"])
 def test_without_pytorch_the_model_type_and_the_command_are_named(package, tmp_path, monkeypatch):
-    rewritten("config.json", b'{"model_type": "qwen3"}')(tmp_path)
+    folder = tmp_path / (99 * "f")  # no part of a long name is cut off
+    folder.mkdir()
+    rewritten("config.json", b'{"model_type": "qwen3"}')(folder)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ValueError, match=r"\(model_type qwen3\) needs PyTorch and transformers "
-                                         r".*: pip install -r requirements/peers.txt$"):
-        TransformersModel(tmp_path)
+    with pytest.raises(ValueError, match=r"f{99}' \(model_type qwen3\) needs PyTorch and "
+                                         r"transformers .*: pip install -r requirements/peers.txt$"):
+        TransformersModel(folder)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="'some/name' needs PyTorch"):
         TransformersModel(os.path.join("some", "name"))
