@@ -248,9 +248,9 @@ LOSSY = {
 }
 
 
-def needs(name):
-    """Return what a decoder needs with its defaults."""
-    return DECODERS[name].needs(DECODERS[name].settings({}))
+def needs(name, flags=None):
+    """Return what a decoder needs with these flags, or with its defaults."""
+    return DECODERS[name].needs(DECODERS[name].settings(flags or {}))
 
 
 def can_be_exact(name):

@@ -32,11 +32,9 @@ from tests.reuse import assert_close, assert_used_is_fresh, each_copy, some_edit
 from tests.small import COSTS, Logits, forms, n_rejected, needs, sampling_of
 from tests.test_laws import ACCEPT_EQUALS, ALL, SETTINGS, WARM, X, fits, flags_with_equals
 from tests.toys import toy
-from variants import DECODERS, Models, build
+from variants import Models, build
 from variants.shared.branches import Tree
 from wrappers.intersection import CommonTokens, TokenLevelIntersection
-
-HAVE_A_DRAFT = [name for name in DECODERS if "draft" in needs(name)]
 
 
 class ToyTokenizer:
@@ -88,8 +86,8 @@ def toy_models(sampling):
 
 # ---- the distribution
 
-CASES = [(name, i, sampling) for name, i in ALL if name in HAVE_A_DRAFT
-         for sampling in SETTINGS if fits(name, i, sampling)]
+CASES = [(name, i, sampling) for name, i in ALL for sampling in SETTINGS
+         if "draft" in needs(name, forms(name)[i].flags) and fits(name, i, sampling)]
 # test_laws.py has all forms by default: to a decoder this draft is a model like others
 DAILY = [(name, i, sampling) for name, i, sampling in CASES
          if i == 0 and (name == "speculative" or sampling != WARM)]
