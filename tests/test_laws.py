@@ -301,7 +301,7 @@ N_LAYERS = (1, 2)  # of the draft, of the target
 TINY = {
     TreeGPT2: [random_params(dict(n_vocab=13, n_ctx=24, n_embd=12, n_head=3, n_layer=n_layer),
                              np.random.default_rng(n_layer), np.float64) for n_layer in N_LAYERS],
-    TreeLlama: [llama_params(n_layer, n_embd=12, n_head=3, n_kv=1, n_layer=n_layer, scale=0.05)
+    TreeLlama: [llama_params(n_layer, n_embd=12, n_head=3, n_kv=1, n_layer=n_layer)
                 for n_layer in N_LAYERS]}
 def tiny(kind, sampling, folder):
     """Return a draft and a target that have read nothing yet."""
