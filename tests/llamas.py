@@ -148,12 +148,12 @@ FORMS = {name: {"name": name} for name in FAMILIES} | {
     "wide heads": dict(d_head=6)}
 
 
-def llama_params(seed=0, dtype=np.float64, name="llama", **sizes):
+def llama_params(seed=0, dtype=np.float64, name="llama", asarray=np.asarray, **sizes):
     """Return random weights of a family, so large that attention and the gate matter."""
     config = llama.with_rope(config_of(name))
     sizes = SIZES._replace(**sizes)
-    arrays = stored_weights(name, sizes, seed)
-    return llama.read(config, sizes, arrays, name, lambda array: array.astype(dtype))[0]
+    convert = lambda array: asarray(array.astype(dtype))
+    return llama.read(config, sizes, stored_weights(name, sizes, seed), name, convert)[0]
 
 
 def write_llama(folder, name, weights=None, **config):
