@@ -150,22 +150,17 @@ def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
 
 # ---- the same in transformers
 
-def transformers_with_torch():
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    torch.set_num_threads(1)
-    return torch, transformers
-
-
 def their_model(folder):
-    torch, transformers = transformers_with_torch()
+    from tests.wrappers.families import torch, transformers
+
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
 
 
 @pytest.mark.filterwarnings("default")  # theirs
 def test_transformers_reads_what_we_write_with_our_logits_and_ids(tmp_path):
     """The bundled models are such folders: test_benchmarks.py has transformers' texts of them."""
-    torch, transformers = transformers_with_torch()
+    from tests.wrappers.families import torch, transformers
+
     encoder = bundled.encoder()
     hparams = HPARAMS | {"n_vocab": encoder.n_vocab}
     params = lively_params(hparams)
@@ -184,7 +179,8 @@ def test_transformers_reads_what_we_write_with_our_logits_and_ids(tmp_path):
 @pytest.mark.filterwarnings("default")
 def test_a_folder_that_transformers_saved_writes_its_text(tmp_path):
     """Odd sizes, another name of the activation, added tokens, and an end without a token."""
-    torch, transformers = transformers_with_torch()
+    from tests.wrappers.families import torch, transformers
+
     torch.manual_seed(0)
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
         vocab_size=4096, n_positions=37, n_embd=35, n_head=5, n_layer=3, eos_token_id=50256,

@@ -39,8 +39,8 @@ def model_of(folder):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_rows_of_each_family_are_transformers(name, tmp_path):
     """transformers computes norms and angles in float32 in any case, so 1e-5 is its part."""
-    torch = pytest.importorskip("torch", reason="needs requirements/peers.txt")
-    transformers = pytest.importorskip("transformers", reason="needs requirements/peers.txt")
+    from tests.wrappers.families import torch, transformers
+
     folder = write_llama(tmp_path, name)
     model = model_of(folder)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
