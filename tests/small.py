@@ -19,7 +19,7 @@ from sampling import residual
 from speculative import generate, make_step, verify
 from tests.toys import context_free
 from variants import DECODERS, Models, build
-from variants.registry import Costs, never
+from variants.registry import Costs
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import texts_of_rows
 from variants.shared.eagle_head import build_head
@@ -245,14 +245,3 @@ LOSSY = {
 def needs(name, flags=None):
     """Return what a decoder needs with these flags, or with its defaults."""
     return DECODERS[name].needs(DECODERS[name].settings(flags or {}))
-
-
-def can_be_exact(name):
-    """Return whether a decoder has the target's distribution, at least with some flags."""
-    return DECODERS[name].exact is not never
-
-
-def is_lossy(name):
-    """Return whether a decoder has to be in LOSSY; a greedy one has no distribution."""
-    entry = DECODERS[name]
-    return (entry.family == "a lossy rule" or entry.exact is never) and not entry.greedy

@@ -64,12 +64,6 @@ def assert_lossless(draft, target, N, K, x=(0,), tolerance=1e-12):
     assert_same_law(got, text_law(x, target, N), tolerance)
 
 
-@pytest.mark.parametrize("K", [1, 2, 5])
-@pytest.mark.parametrize("N", range(4))
-def test_a_round_cut_by_N_keeps_the_distribution(K, N):
-    assert_lossless(*PAIRS["sparse"], N, K, x=[1])
-
-
 @pytest.mark.parametrize("pair", PAIRS)
 def test_autoregressive_sampling_has_the_models_joint_distribution(pair):
     _, target = PAIRS[pair]
@@ -96,8 +90,9 @@ def test_verify_is_lossless(pair, k, tolerance):
 def test_an_equal_draft_needs_the_fewest_target_passes(N, K, seed):
     x = [0]
     draft, target = (counted(TARGET) for _ in range(2))
-    speculative_sampling(x, draft, target, N, K, np.random.default_rng(seed))
-    assert len(target.calls) == math.ceil(N / (K + 1)) and x == [0]
+    text = speculative_sampling(x, draft, target, N, K, np.random.default_rng(seed))
+    assert len(target.calls) == math.ceil(N / (K + 1))
+    assert x == [0] and len(text) == 1 + N
     assert draft.calls == [1] * (N - len(target.calls))  # one row per guess, and no other call
 
 
