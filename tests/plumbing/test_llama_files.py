@@ -27,13 +27,9 @@ def gguf():
     return pytest.importorskip("gguf", reason="needs requirements/llama.txt")
 
 
-def as_float64(array):
-    return np.array(array, np.float64)
-
-
 def model_of(folder):
     """Return the Llama of a folder in float64."""
-    return Llama(*read_folder(folder, read_json(folder / "config.json"), as_float64))
+    return Llama(*read_folder(folder, read_json(folder / "config.json"), np.float64))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -82,7 +78,7 @@ def test_a_folder_may_hold_weights_that_are_not_used(tmp_path):
     *((name, "F32") for name in GGUF_FAMILIES), ("llama", "Q8_0"), ("qwen2", "BF16")])
 def test_a_gguf_file_is_the_folder_of_its_numbers(name, kind, tmp_path, gguf):
     held = write_gguf(tmp_path / "a.gguf", name, kind)
-    model = Llama(*read_gguf(GGUFFile(tmp_path / "a.gguf"), as_float64))
+    model = Llama(*read_gguf(GGUFFile(tmp_path / "a.gguf"), np.float64))
     folder = model_of(write_llama(tmp_path, name, held))
     assert model.n_ctx == folder.n_ctx
     ids = IDS[: folder.n_ctx]
@@ -219,19 +215,19 @@ def test_a_gguf_file_that_cannot_be_run_is_told_what_to_give(tmp_path, monkeypat
             ("smollm3", {}, "need the architecture gpt2 or llama .* got 'smollm3'")]:
         write_gguf(path, name, **fields)
         with pytest.raises(ValueError, match=words + ".*: give the model's Hugging Face folder"):
-            read_gguf(GGUFFile(path), as_float64)
+            read_gguf(GGUFFile(path), np.float64)
     write_gguf(path, "llama")
     file = GGUFFile(path)
     file.fields["llama.rope.dimension_count"] = "x"
     with pytest.raises(ValueError, match="need rope.dimension_count to be int, .* got 'x'"):
-        read_gguf(file, as_float64)
+        read_gguf(file, np.float64)
     path.write_bytes(path.read_bytes()[:99])
     with pytest.raises(ValueError, match="need a whole GGUF file in .*a.gguf, got: "):
         GGUFFile(path)
     write_gguf(path, "llama")
     monkeypatch.setattr(gguf, "dequantize", mock.Mock(side_effect=NotImplementedError))
     with pytest.raises(ValueError, match="weights of the type F32, .* choose a file in F16"):
-        read_gguf(GGUFFile(path), as_float64)
+        read_gguf(GGUFFile(path), np.float64)
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ValueError, match="need the package gguf: pip install -r requirements/lla"):
         GGUFFile(path)
