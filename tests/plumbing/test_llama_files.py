@@ -13,7 +13,7 @@ from lib.checkpoints.gguf import GGUFFile, read_gpt2, write_file
 from lib.checkpoints.llama import read_folder, read_gguf, read_sizes
 from lib.checkpoints.weights import flatten
 from llama import Llama
-from tests.checkpoints import HPARAMS, SYMBOLS, TINY
+from tests.checkpoints import HPARAMS, SYMBOLS, TINY, TINY_HPARAMS
 from tests.llamas import FAMILIES, config_of, stored_weights, write_gguf, write_llama
 from tests.small import lively_params
 from utils import find_folder, load_model, runs_in_transformers
@@ -92,9 +92,8 @@ def test_a_gguf_file_is_the_folder_of_its_numbers(name, kind, tmp_path, gguf):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_a_gguf_file_of_gpt2_is_the_model_it_was_written_from(dtype, tmp_path, gguf):
     """Matrices have the dtype; vectors, with those of wpe, are float32."""
-    hparams = HPARAMS | {"n_vocab": TINY.n_vocab}
-    params = lively_params(hparams, dtype=np.float32)
-    write_file(tmp_path / "a.gguf", TINY, hparams, params, dtype)
+    params = lively_params(TINY_HPARAMS, dtype=np.float32)
+    write_file(tmp_path / "a.gguf", TINY, TINY_HPARAMS, params, dtype)
     tokenizer, model = load_model(tmp_path / "a.gguf")
     assert type(model) is GPT2 and model.n_head == 3 and tokenizer.symbols == TINY.symbols
     found = dict(flatten(model.params))
@@ -124,9 +123,8 @@ def test_the_sizes_and_the_vocabulary_are_fields_of_a_gguf_file(tmp_path, gguf):
 
 def test_a_gguf_file_of_gpt2_may_have_its_unembedding_and_nothing_else_more(tmp_path, gguf):
     """Quantized files may have the unembedding a second time, with other bits."""
-    hparams = HPARAMS | {"n_vocab": TINY.n_vocab}
-    params = lively_params(hparams, dtype=np.float32)
-    write_file(tmp_path / "a.gguf", TINY, hparams, params)
+    params = lively_params(TINY_HPARAMS, dtype=np.float32)
+    write_file(tmp_path / "a.gguf", TINY, TINY_HPARAMS, params)
     file = GGUFFile(tmp_path / "a.gguf")
     file.stored["output.weight"] = file.stored["token_embd.weight"]
     own, n_head = read_gpt2(file, np.float32, np.asarray)
