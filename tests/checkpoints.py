@@ -13,6 +13,7 @@ from lib.checkpoints.weights import flatten, random_params
 HPARAMS = dict(n_vocab=257, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
 SYMBOLS = [*byte_characters().values(), "ab", "<|endoftext|>"]
 TINY = Encoder({symbol: token for token, symbol in enumerate(SYMBOLS)}, [("a", "b")])
+TINY_HPARAMS = HPARAMS | {"n_vocab": TINY.n_vocab}
 
 
 def random_weights(hparams, rng):

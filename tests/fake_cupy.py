@@ -1,7 +1,7 @@
 """Stand in for CuPy without a GPU: its names, refusals and transfers, NumPy's arithmetic.
 
-    with fake_cupy.installed() as cupy:    `import cupy` gives the stand-in
-    fake_cupy.COUNTS                       transfers: COUNTS["to_host"], COUNTS["to_device"]
+    CUPY        the stand-in
+    COUNTS      transfers: COUNTS["to_host"], COUNTS["to_device"]
 
     names       the names of the real package and no others (tests/data/cupy-names.json has what
                 dir() lists of it); a name that no test needs raises NotImplementedError
@@ -12,11 +12,8 @@
 
 import functools
 import json
-import sys
 import types
 from collections import Counter
-from contextlib import contextmanager
-from unittest import mock
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -132,23 +129,11 @@ class Module(types.ModuleType):
         return functools.partial(call, function, name)
 
 
-def make_cupy():
-    """Return the module cupy, with cupy.cuda.runtime for what a benchmark reports."""
-    cupy, cuda, runtime = map(Module, ("cupy", "cupy.cuda", "cupy.cuda.runtime"))
-    cupy.__version__ = RECORDED["version"]
-    cupy.ndarray = ndarray
-    cupy.cuda = cuda
-    cuda.runtime = runtime
-    runtime.CUDARuntimeError = CUDARuntimeError
-    runtime.getDeviceProperties = lambda device: {"name": b"a stand-in, no GPU"}
-    return cupy
-
-
-@contextmanager
-def installed():
-    """Make `import cupy` load the stand-in within the block."""
-    with mock.patch.dict(sys.modules, cupy=CUPY):
-        yield CUPY
-
-
-CUPY = make_cupy()
+# the module cupy, with cupy.cuda.runtime for what a benchmark reports
+CUPY, cuda, runtime = map(Module, ("cupy", "cupy.cuda", "cupy.cuda.runtime"))
+CUPY.__version__ = RECORDED["version"]
+CUPY.ndarray = ndarray
+CUPY.cuda = cuda
+cuda.runtime = runtime
+runtime.CUDARuntimeError = CUDARuntimeError
+runtime.getDeviceProperties = lambda device: {"name": b"a stand-in, no GPU"}

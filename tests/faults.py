@@ -83,14 +83,11 @@ def normalised(weights):
 
 def top_p(rows, mass):
     """Return rows of the most probable tokens with at least this mass."""
-    order = np.argsort(-rows, axis=-1)  # the most probable token first
-    largest = np.take_along_axis(rows, order, axis=-1)
+    largest = np.sort(rows, axis=-1)[..., ::-1]  # the most probable token first
     # a token is kept if the more probable tokens have less than the mass
-    mass_before = largest.cumsum(axis=-1) - largest
-    is_kept = mass_before < mass
-    kept = np.zeros_like(rows)
-    np.put_along_axis(kept, order, largest * is_kept, axis=-1)
-    return normalised(kept)
+    is_kept = largest.cumsum(axis=-1) - largest < mass
+    least = np.where(is_kept, largest, 1).min(axis=-1, keepdims=True)
+    return normalised(rows * (rows >= least))
 
 
 def top_k(rows, k):

@@ -11,54 +11,14 @@ from safetensors.numpy import save_file
 from cache import softmax
 from lib.checkpoints import llama
 
-EPS = 1e-5
 LLAMA3 = dict(factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=16)
-
-
-def llama_params(seed=0, dtype=np.float64, n_vocab=13, n_ctx=24, n_embd=16, n_inner=24,
-                 n_layer=2, n_head=4, n_kv=2, d_head=4, has_biases=False, has_norms=False,
-                 is_tied=True, scaling=None, still=(), scale=1):
-    """Return random weights, so large that attention and the gate matter."""
-    rng = np.random.default_rng(seed)
-
-    def matrix(n_in, n_out, *, has_bias=False):
-        made = {"w": (scale * rng.normal(size=(n_out, n_in)) / 2).astype(dtype).T}
-        return made | ({"b": rng.normal(size=n_out).astype(dtype)} if has_bias else {})
-
-    def norm(n):
-        return {"g": (1 + rng.normal(size=n) / 2).astype(dtype), "eps": EPS}
-
-    def block(i):
-        attn = {"c_attn": matrix(n_embd, (n_head + 2 * n_kv) * d_head, has_bias=has_biases),
-                "c_proj": matrix(n_head * d_head, n_embd)}
-        if has_norms:
-            attn |= {"q_norm": norm(d_head), "k_norm": norm(d_head)}
-        if i in still:
-            attn["turns"] = False
-        return {"ln_1": norm(n_embd), "attn": attn, "ln_2": norm(n_embd),
-                "mlp": {"c_fc": matrix(n_embd, 2 * n_inner), "c_proj": matrix(n_inner, n_embd)}}
-
-    params = {"wte": (scale * rng.normal(size=(n_vocab, n_embd))).astype(dtype),
-              "blocks": [block(i) for i in range(n_layer)], "ln_f": norm(n_embd),
-              "n_ctx": n_ctx, "n_kv": n_kv,
-              "rope": {"d_head": d_head, "theta": 100.0, "scaling": scaling}}
-    if not is_tied:
-        params["lm_head"] = rng.normal(size=(n_vocab, n_embd)).astype(dtype)
-    return params
-
-
-FORMS = {  # what one family has and not all
-    "llama": {}, "one head of keys": dict(n_kv=1), "a head of keys for each": dict(n_kv=4),
-    "its own unembedding": dict(is_tied=False), "Qwen2's biases": dict(has_biases=True),
-    "Qwen3's norms": dict(has_norms=True, d_head=6), "Llama 3.1's scaling": dict(scaling=LLAMA3),
-    "SmolLM3's still blocks": dict(still=(1,))}
 
 
 def angles_by_hand(rope):
     """Return the angle of each pair for one position, by Llama 3.1's published rule."""
     angles = [rope["theta"] ** (-2 * j / rope["d_head"]) for j in range(rope["d_head"] // 2)]
-    if not (scaling := rope["scaling"]):
+    if not (scaling := rope.get("scaling")):
         return angles
     old = scaling["original_max_position_embeddings"]
     scaled = []
@@ -151,13 +111,12 @@ def config_of(name):
     return FAMILIES[name] | dict(model_type=name.partition(",")[0])
 
 
-def stored_weights(name, seed=0):
+def stored_weights(name, sizes=None, seed=0):
     """Return a family's random weights, {transformers' name: array [n_out, n_in]}."""
     config = config_of(name)
+    n_vocab, _, n_embd, n_inner, n_layer, n_head, n_kv, d, _ = (
+        sizes or llama.read_sizes(config, name))
     rng = np.random.default_rng(seed)
-    n_embd, n_inner = config["hidden_size"], config["intermediate_size"]
-    n_head, n_kv = config["num_attention_heads"], config["num_key_value_heads"]
-    d = config["head_dim"] or n_embd // n_head
     linear = {"self_attn.q_proj": (n_head * d, n_embd), "self_attn.k_proj": (n_kv * d, n_embd),
               "self_attn.v_proj": (n_kv * d, n_embd), "self_attn.o_proj": (n_embd, n_head * d),
               "mlp.gate_proj": (n_inner, n_embd), "mlp.up_proj": (n_inner, n_embd),
@@ -165,9 +124,9 @@ def stored_weights(name, seed=0):
     norms = {"input_layernorm": n_embd, "post_attention_layernorm": n_embd}
     if config["model_type"] == "qwen3":
         norms |= {"self_attn.q_norm": d, "self_attn.k_norm": d}
-    weights = {"model.embed_tokens.weight": rng.normal(size=(config["vocab_size"], n_embd)),
+    weights = {"model.embed_tokens.weight": rng.normal(size=(n_vocab, n_embd)),
                "model.norm.weight": 1 + rng.normal(size=n_embd) / 4}
-    for i in range(config["num_hidden_layers"]):
+    for i in range(n_layer):
         at = f"model.layers.{i}"
         weights |= {f"{at}.{part}.weight": rng.normal(size=shape) / 4
                     for part, shape in linear.items()}
@@ -176,8 +135,25 @@ def stored_weights(name, seed=0):
             weights |= {f"{at}.self_attn.{part}_proj.bias": rng.normal(size=n * d)
                         for part, n in (("q", n_head), ("k", n_kv), ("v", n_kv))}
     if not config["tie_word_embeddings"]:
-        weights["lm_head.weight"] = rng.normal(size=(config["vocab_size"], n_embd))
+        weights["lm_head.weight"] = rng.normal(size=(n_vocab, n_embd))
     return {key: array.astype(np.float32) for key, array in weights.items()}
+
+
+# ---- trees of weights, as llama.py takes them
+
+SIZES = llama.Sizes(n_vocab=13, n_ctx=24, n_embd=16, n_inner=24, n_layer=2, n_head=4, n_kv=2,
+                    d_head=4, eps=1e-5)
+FORMS = {name: {"name": name} for name in FAMILIES} | {
+    "one head of keys": dict(n_kv=1), "a head of keys for each": dict(n_kv=4),
+    "wide heads": dict(d_head=6)}
+
+
+def llama_params(seed=0, dtype=np.float64, name="llama", asarray=np.asarray, **sizes):
+    """Return random weights of a family, so large that attention and the gate matter."""
+    config = llama.with_rope(config_of(name))
+    sizes = SIZES._replace(**sizes)
+    convert = lambda array: asarray(array.astype(dtype))
+    return llama.read(config, sizes, stored_weights(name, sizes, seed), name, convert)[0]
 
 
 def write_llama(folder, name, weights=None, **config):

@@ -11,16 +11,17 @@ from typing import NamedTuple
 import numpy as np
 from safetensors.numpy import save_file
 
+from exact.expected import along_paths
 from gpt2 import GPT2
 from lib.checkpoints.weights import cut_params, n_params, random_params
 from measure.passes import n_guesses_in_a_row
 from sampling import residual
 from speculative import generate, make_step, verify
-from tests.toys import context_free, path_by_path
+from tests.toys import context_free
 from variants import DECODERS, Models, build
-from variants.registry import Costs, never
+from variants.registry import Costs
 from variants.shared.best_tree import uniform_shape
-from variants.shared.branches import Tree
+from variants.shared.branches import texts_of_rows
 from variants.shared.eagle_head import build_head
 from variants.tree import guess_shape, verify_tree
 
@@ -117,17 +118,10 @@ PARAMS = {n_vocab: params_of(n_vocab) for n_vocab in range(2, 7)}  # before any 
 
 
 @cache
-def log_rows(model, x, tree, n_last):
-    """Return a toy's rows as logits; tree is None, or its tokens and parents."""
-    if tree is None:
-        rows = model(list(x), n_last)
-    else:
-        tokens, parents = map(list, tree)
-        rows = path_by_path(model)(list(x) + Tree(tokens, parents), n_last)
+def log_row(model, text):
+    """Return a toy's row after a text as logits."""
     with np.errstate(divide="ignore"):
-        rows = np.maximum(np.log(rows), -1e6)  # finite, and the probability is still 0
-    rows.flags.writeable = False
-    return rows
+        return np.maximum(np.log(model(list(text))[-1]), -1e6)  # finite; the probability is 0
 
 
 class Logits:
@@ -142,14 +136,14 @@ class Logits:
         self.params = PARAMS[self.n_vocab]
         self.n_head = 1
         self.dtype = self.params["wte"].dtype
-        self.asked = []  # (text, n_last) of every call
+        self.n_calls = 0
 
     def __call__(self, ids, n_last=1):
-        is_tree = hasattr(ids, "texts")
-        x = tuple(ids.x if is_tree else ids)
-        self.asked.append((x, n_last))
-        tree = (tuple(ids.tree.tokens), tuple(ids.tree.parents)) if is_tree else None
-        return log_rows(self.model, x, tree, n_last)
+        self.n_calls += 1
+        texts = texts_of_rows(ids, n_last)
+        rows = np.array([log_row(self.model, tuple(text)) for text in texts])
+        rows.flags.writeable = False
+        return rows
 
     hidden = __call__
 
@@ -178,9 +172,9 @@ def stepper(name, flags, pair, sampling, folder=None):
 
 def tree_step(draft, target, widths, siblings="distinct", verify=verify_tree):
     """Return the step of a tree for toys that give probabilities."""
-    guess = partial(guess_shape, draft=path_by_path(draft), shape=uniform_shape(widths),
+    guess = partial(guess_shape, draft=along_paths(draft), shape=uniform_shape(widths),
                     siblings=siblings)
-    return make_step(path_by_path(target), len(widths), guess, verify)
+    return make_step(along_paths(target), len(widths), guess, verify)
 
 
 def of_probabilities(draft, target, costs=None, n_vocab=None):
@@ -251,14 +245,3 @@ LOSSY = {
 def needs(name, flags=None):
     """Return what a decoder needs with these flags, or with its defaults."""
     return DECODERS[name].needs(DECODERS[name].settings(flags or {}))
-
-
-def can_be_exact(name):
-    """Return whether a decoder has the target's distribution, at least with some flags."""
-    return DECODERS[name].exact is not never
-
-
-def is_lossy(name):
-    """Return whether a decoder has to be in LOSSY; a greedy one has no distribution."""
-    entry = DECODERS[name]
-    return (entry.family == "a lossy rule" or entry.exact is never) and not entry.greedy

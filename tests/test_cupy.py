@@ -3,6 +3,7 @@
 Tests with the fixture `cupy` run twice: again with the installed CuPy, if it has a GPU.
 """
 
+import sys
 from unittest import mock
 
 import numpy as np
@@ -39,9 +40,10 @@ def backend_restored():
 
 
 @pytest.fixture
-def stand_in():
-    with fake_cupy.installed() as cupy:
-        yield cupy
+def stand_in(monkeypatch):
+    """Return the stand-in, which `import cupy` loads."""
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.CUPY)
+    return fake_cupy.CUPY
 
 
 @pytest.fixture(params=["stand-in", "GPU"])
@@ -80,21 +82,11 @@ def test_every_decoder_writes_numpys_text(cupy, heads, name, flags):
         assert texts[0] == texts[1] and len(texts[0]) == len(X) + 12
 
 
-def on_device(tree, arrays):
-    """Return a tree of weights with its arrays on the device."""
-    if isinstance(tree, dict):
-        return {name: on_device(part, arrays) for name, part in tree.items()}
-    if isinstance(tree, list):
-        return [on_device(part, arrays) for part in tree]
-    return arrays.asarray(tree) if isinstance(tree, np.ndarray) else tree
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_a_llama_computes_numpys_rows(cupy, form):
     """Of texts that grow and shrink, and of a tree."""
-    params = llama_params(**FORMS[form])
-    ours = TreeLlama(params, 4)
-    theirs = TreeLlama(on_device(params, cupy), 4)
+    ours, theirs = (TreeLlama(llama_params(**FORMS[form], asarray=arrays.asarray), 4)
+                    for arrays in (np, cupy))
     for ids, n_last in ((X, 5), ([*X, 9], 1), (X[:3], 2), (X + Tree([5, 7], [-1, 0]), 3)):
         fake_cupy.COUNTS.clear()
         rows = theirs(ids, n_last)

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from exact import expected
 from exact.expected import best_mean, chain_bound, chain_mean, match_tokens, mean_tokens, tree_mean
 from exact.law import expectation, text_law
 from exact.optimum import guesses_law
@@ -13,7 +14,6 @@ from exact.rules.verifiers import q_is_one
 from exact.toys import TOYS, X, best, markov
 from speculative import guess, make_step, verify
 from tests.distributions import round_law
-from tests.toys import path_by_path
 from variants.block import block_verify
 from variants.lenient import lenient_verify
 from variants.match import match_verify
@@ -43,7 +43,7 @@ def test_the_tokens_of_a_chain_are_the_mean_of_its_test(tokens, test, make_guess
 @pytest.mark.parametrize("test", [verify_tree, verify_traversal])
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_tokens_of_a_tree_are_the_mean_of_its_test(toy, test, siblings):
-    draft, target = map(path_by_path, TOYS[toy])
+    draft, target = map(expected.along_paths, TOYS[toy])
 
     def make_tree(rng):
         return guess_shape(list(X), 2, rng, draft, uniform_shape((2, 1)), siblings)[0]
@@ -59,7 +59,7 @@ def test_the_tokens_of_a_tree_are_the_mean_of_its_test(toy, test, siblings):
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_ladders_means_are_those_of_whole_rounds(toy):
     """Compare means level by level with those of trees, and of docs/proof.md's closed form."""
-    draft, target = map(path_by_path, TOYS[toy])
+    draft, target = map(expected.along_paths, TOYS[toy])
     make_tree = partial(guess_shape, draft=draft, shape=uniform_shape((2, 1)))
     step = make_step(target, 2, make_tree, verify_tree)
     assert tree_mean((2, 1), toy) == expectation(lambda rng: step([*X], 3, rng).ids, len)

@@ -1,7 +1,6 @@
 """--dtype int8: the target is its own rounded copy, which every decoder leaves as it is."""
 
 import numpy as np
-import pytest
 
 from lib.backend.products import set_backend
 from tests.commands import json_of_run
@@ -36,8 +35,3 @@ def test_a_target_in_int8_runs_after_a_model_was_loaded_for_another_backend():
         np.testing.assert_allclose(rounded(IDS, 5), expected, rtol=0, atol=0.02)
     finally:
         set_backend("numba")
-
-
-def test_transformers_does_not_round_to_int8():
-    with pytest.raises(ValueError, match="--dtype int8 needs a model of this project"):
-        load_model("tales-large", dtype="int8", backend="transformers")

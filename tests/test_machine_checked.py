@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from exact.expected import along_paths
 from exact.law import law
 from exact.toys import TENTHS, TOYS
 from speculative import draft_and_verify, make_step, speculative_sampling, verify
 from tests.commands import until
-from tests.toys import path_by_path
 from variants.block import block_verify
 from variants.traversal import verify_traversal
 from variants.tree import guess_shape, verify_tree
@@ -113,7 +113,7 @@ def chain(test_in_coq, test, name, K):
 
 def tree(step_in_coq, test, siblings, name, K):
     """Return a step that guesses a tree of K levels on this toy, in Coq and in Python."""
-    draft, target = map(path_by_path, TOYS[name])
+    draft, target = map(along_paths, TOYS[name])
     shape, in_coq = SHAPES[K]
     rivals = {"independent": f"(independent {name}_draft)",
               "distinct": f"(distinct {V} {name}_draft)"}[siblings]

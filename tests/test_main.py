@@ -7,7 +7,6 @@ import sys
 import pytest
 
 import main
-from lib.memory import read_memory
 from page.page import stored_run
 from run.flags import PROMPT, parse_args
 from run.task import load_task, stops
@@ -84,16 +83,6 @@ def test_a_text_ends_at_the_targets_own_ends_of_text_or_at_what_stop_names():
     encoder = bundled.encoder()
     assert stops(None, encoder) == (encoder.end_tokens, ())
     assert stops(["<|endoftext|>", "."], encoder) == ({4095}, (".",))
-
-
-def test_the_memory_holds_the_text_of_the_decoder_not_that_of_plain_decoding(tmp_path):
-    """At temperature 1 the two texts differ."""
-    file = tmp_path / "memory.json"
-    got = json_of_run("--decoder", "suffix", "--temperature", 1, "--n_tokens_to_generate", 30,
-                      "--memory", file)
-    plain, fast = (got[name]["ids"] for name in ("autoregressive", "suffix"))
-    (text,) = read_memory(file, 4096)
-    assert plain != fast == text[-len(fast):]
 
 
 @pytest.mark.parametrize("draft_n_ctx, target_n_ctx", [(16, 24), (24, 16)])

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks import rules
-from exact.expected import chain_mean
+from exact.expected import along_paths, chain_mean
 from exact.law import expectation
 from exact.toys import TOYS, X
 from speculative import guess, make_step, verify
 from tests.test_expected import BLOCK, RATIO
-from tests.toys import path_by_path
 from variants.multipath import guess_paths, verify_best_path
 from variants.shared.best_tree import uniform_shape
 from variants.traversal import verify_traversal
@@ -25,7 +24,7 @@ from variants.tree import guess_shape
 def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
     monkeypatch.setattr(rules, "K", 2)
     monkeypatch.setattr(rules, "RECORDED_WIDTHS", (2, 1))
-    draft, target = map(path_by_path, TOYS[toy])
+    draft, target = map(along_paths, TOYS[toy])
     siblings = partial(guess_shape, draft=draft, shape=uniform_shape((2, 1)))
     step = make_step(target, 2, siblings, verify_traversal)
     means = {"ratio": chain_mean(guess, RATIO, toy, 2),
@@ -40,7 +39,7 @@ def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_mean_over_two_recorded_paths_is_that_of_the_best_one(toy, monkeypatch):
     monkeypatch.setattr(rules, "K", 1)
-    draft, target = map(path_by_path, TOYS[toy])
+    draft, target = map(along_paths, TOYS[toy])
     x = list(X)
 
     def doubled(rng):
@@ -78,7 +77,7 @@ def rounds(monkeypatch):
     monkeypatch.setattr(rules, "record", watched_record)
     monkeypatch.setattr(rules, "verify", watched_verify)
     monkeypatch.setattr(rules, "LENGTH", 10)
-    draft, target = map(path_by_path, TOYS["A"])
+    draft, target = map(along_paths, TOYS["A"])
     encoder = SimpleNamespace(encode=lambda prompt: [0])
     recorded = list(rules.recorded_rounds(draft, target, encoder, n_rounds=60))
     for each, (text, _) in zip(rounds, recorded, strict=True):

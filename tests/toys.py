@@ -77,11 +77,6 @@ def tree_of(tokens, parents):
     return tree
 
 
-def path_by_path(model):
-    """Return a tree model that runs each path alone: slow, and right by definition."""
-    return lambda ids, n_last: np.array([model(text, 1)[-1] for text in ids.texts()[-n_last:]])
-
-
 def remembered(model):
     """Return the model with a table of its answers, for models that are slow."""
     @cache

@@ -19,7 +19,6 @@ from lib.checkpoints import openai
 from lib.checkpoints.download import download
 from lib.checkpoints.files import atomic
 
-ROOT = Path(__file__).parents[2]
 DATA = random.Random(0).randbytes(300_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
 

@@ -11,7 +11,7 @@ import pytest
 
 from lib.checkpoints.huggingface import write_folder
 from lib.checkpoints.weights import check_hparams, random_params
-from tests.checkpoints import HPARAMS, TINY, write_converted
+from tests.checkpoints import HPARAMS, TINY, TINY_HPARAMS, write_converted
 from tests.llamas import write_llama
 from tests.plumbing.test_huggingface import with_tokenizer_json
 from utils import MODELS_DIR, load_pair
@@ -29,8 +29,8 @@ PLACE = "the place of a value"
 
 def write_gpt2(folder, change=lambda folder: None):
     """Write a GPT-2 as transformers does, with a config of its texts, and change it."""
-    hparams = HPARAMS | {"n_vocab": TINY.n_vocab}
-    write_folder(folder, TINY, hparams, random_params(hparams, np.random.default_rng(0)))
+    params = random_params(TINY_HPARAMS, np.random.default_rng(0))
+    write_folder(folder, TINY, TINY_HPARAMS, params)
     (folder / "generation_config.json").write_text('{"eos_token_id": [257]}', "utf-8")
     change(folder)
 

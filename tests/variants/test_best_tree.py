@@ -5,9 +5,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+from exact.expected import along_paths
 from exact.law import text_law
 from speculative import generate, make_step
-from tests.toys import context_free, counted, path_by_path, toy, tree_of
+from tests.toys import context_free, counted, toy, tree_of
 from variants.registry import Costs
 from variants.shared.best_tree import auto_tree, best_nodes, best_shape, n_levels, reached_nodes
 from variants.shared.branches import Tree
@@ -71,7 +72,7 @@ def chosen_shapes(draft, target, costs):
     The two rows are the same after every text, and siblings are the draft's best tokens.
     """
     chosen = []
-    draft, target = (path_by_path(context_free(row)) for row in (draft, target))
+    draft, target = (along_paths(context_free(row)) for row in (draft, target))
 
     def step_of(shape):
         chosen.append(shape)
@@ -108,7 +109,7 @@ def test_a_round_counts_how_often_each_rank_was_tested_and_accepted():
 @pytest.mark.parametrize("total, depth", [(1, 3), (5, 2), (6, 4), (40, 2)])
 def test_a_dynamic_tree_has_the_best_of_all_paths(total, depth):
     for model in (toy(4, seed) for seed in range(5)):
-        tree, rows = guess_dynamic([0], depth, None, path_by_path(model), total)
+        tree, rows = guess_dynamic([0], depth, None, along_paths(model), total)
         probability = {}  # of every path
         for n in range(1, depth + 1):
             probability |= {text[1:]: p for text, p in text_law([0], model, n).items()}
@@ -119,7 +120,7 @@ def test_a_dynamic_tree_has_the_best_of_all_paths(total, depth):
 
 
 def test_the_draft_is_called_once_per_level_and_only_for_nodes_that_the_best_may_follow():
-    draft = counted(path_by_path(context_free([0.9, 0.06, 0.03, 0.01])))
+    draft = counted(along_paths(context_free([0.9, 0.06, 0.03, 0.01])))
     tree, _ = guess_dynamic([0], 4, None, draft, 3)
     assert draft.calls == [1, 3, 1, 1] and tree.paths() == [[0], [0, 0], [0, 0, 0]]
     assert guess_dynamic([0], 0, None, draft, 3)[1] == [] and len(draft.calls) == 4

@@ -20,11 +20,6 @@ from variants.cascade import DECODER, build, cascade
 DRAFT, TARGET = PAIRS["dense"]
 
 
-def cascading(draft, target, K, price):
-    """Return the step of two models of probabilities."""
-    return build(of_probabilities(draft, target), K, price)
-
-
 def opt(q, p, price):
     """Return one row of pi, as the paper writes it: q is the draft's row, p the target's."""
     exact_q = [Fraction(prob) for prob in q]
@@ -38,7 +33,7 @@ def opt(q, p, price):
 def test_a_price_below_minus_1_is_the_target_to_the_last_bit(price):
     """The draft's best token loses all the mass, so the lead is -TV up to rounding."""
     for q, p in (([0.8, 0.1, 0.1], [0.5, 0.2, 0.3]), ([0.7, 0.2, 0.1], [0.3, 0.35, 0.35])):
-        step = cascading(context_free(q), context_free(p), 1, price)
+        step = build(of_probabilities(context_free(q), context_free(p)), 1, price)
         assert step([0], 2, np.random.default_rng(0)).p_target.tolist() == [p, p]
 
 
@@ -103,7 +98,8 @@ def test_no_rounding_defers_at_a_price_of_1():
 
 def test_a_round_is_K_draft_steps_and_a_pass_of_each_model_over_all_guesses():
     draft, target = counted(DRAFT), counted(TARGET)
-    rounds = list(generate([0], cascading(draft, target, 3, 0.2), 30, np.random.default_rng(0)))
+    step = build(of_probabilities(draft, target), 3, 0.2)
+    rounds = list(generate([0], step, 30, np.random.default_rng(0)))
     sizes = [len(result.guesses) for result in rounds]
     assert draft.calls == [n for k in sizes for n in [*[1] * k, k + 1]]
     assert target.calls == [k + 1 for k in sizes]

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from exact.expected import along_paths
 from exact.law import law, text_law
 from gpt2 import GPT2
 from sampling import warp
@@ -15,7 +16,7 @@ from speculative import autoregressive_sampling, complete, generate, make_step
 from tests.distributions import assert_same_law
 from tests.reuse import assert_used_is_fresh, some_edits, tokens_read
 from tests.small import SETTINGS, eagle_weights, tiny_params, write_heads
-from tests.toys import mapped, one_hot, path_by_path, toy, tree_of
+from tests.toys import mapped, one_hot, toy, tree_of
 from variants import Models, build
 from variants.blockwise import blockwise_verify
 from variants.markov import guess_by_chain, load_table
@@ -191,7 +192,7 @@ BLOCK = [(0,), (0, 0), (0, 0, 0)]
 
 def medusa(model, heads, choices, verify=verify_tree):
     guess = partial(guess_by_heads, state_after=tuple, heads=heads, choices=choices)
-    return make_step(path_by_path(model), 3, guess, verify)
+    return make_step(along_paths(model), 3, guess, verify)
 
 
 def head_toy(n_heads, n_vocab, seed):

@@ -6,10 +6,10 @@ from math import prod
 import numpy as np
 import pytest
 
+from exact.expected import along_paths
 from exact.law import law
 from exact.toys import TOYS, X
 from speculative import guess
-from tests.toys import path_by_path
 from variants.multipath import best_path, best_row, guess_paths, worst_first
 
 
@@ -20,8 +20,8 @@ def test_the_rows_of_the_best_path_are_its_distribution(toy, K, n_paths):
     x = list(X)
 
     def tokens_and_their_rows(rng):
-        tree, _ = guess_paths(x, K, rng, path_by_path(draft), n_paths)
-        tokens, rows, _ = best_path(tree, path_by_path(target)(x + tree, 1 + len(tree)))
+        tree, _ = guess_paths(x, K, rng, along_paths(draft), n_paths)
+        tokens, rows, _ = best_path(tree, along_paths(target)(x + tree, 1 + len(tree)))
         return tuple(tokens), prod(row[token] for row, token in zip(rows, tokens))
 
     drawn = law(tokens_and_their_rows)

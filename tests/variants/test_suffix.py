@@ -202,11 +202,12 @@ def test_without_a_draft_of_its_own_a_target_has_none():
         assert args.settings["sure"] == sure and ("draft" in args.needs) == (sure > 0)
 
 
-def test_main_adds_the_finished_text_and_the_next_run_copies_it(tmp_path):
+def test_main_adds_the_decoders_text_and_the_next_run_copies_it(tmp_path):
     path = tmp_path / "texts"
     flags = "--decoder", "suffix", "--n_tokens_to_generate", 18, "--memory", path
-    one, two = (json_of_run(*flags) for _ in range(2))
-    first, second = read_memory(path, 4096)
+    one, two, warm = (json_of_run(*flags, "--temperature", T) for T in (0, 0, 1))
+    first, second, third = read_memory(path, 4096)
     assert first == second and first[-18:] == two["suffix"]["ids"] and len(first) > 18
     assert two["target_passes"] <= 3 < one["target_passes"]
     assert one["identical"] and two["identical"]
+    assert third[-18:] == warm["suffix"]["ids"] != warm["autoregressive"]["ids"]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from exact.expected import along_paths
 from exact.law import expectation, law
 from gpt2 import GPT2
 from sampling import warp
@@ -14,7 +15,7 @@ from speculative import complete, draft_and_verify, make_step, verify
 from tests.distributions import Scripted, assert_same_law
 from tests.reuse import assert_close, some_tokens, some_trees, tokens_read
 from tests.small import tiny_params, tree_step
-from tests.toys import PAIRS, path_by_path, rows_of_four, toy, tree_of
+from tests.toys import PAIRS, rows_of_four, toy, tree_of
 from variants.block import block_verify
 from variants.kseq import find_rho, guess_chains, shared, verify_kseq
 from variants.multipath import verify_best_path
@@ -145,7 +146,7 @@ def test_rho_is_the_smallest_that_fits(p_draft, p_target, m):
 @pytest.mark.parametrize("seed", range(2))
 def test_more_chains_yield_more_tokens_and_three_at_least_as_many_as_multi_step(seed):
     draft, target = (toy(4, seed + more, zeros=0) for more in (0, 60))
-    steps = [make_step(path_by_path(target), 1,
+    steps = [make_step(along_paths(target), 1,
                        partial(guess_chains, draft=draft, chains=chains), verify_kseq)
              for chains in (1, 2, 3)]
     steps.append(tree_step(draft, target, (3,), "independent"))

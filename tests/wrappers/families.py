@@ -5,15 +5,15 @@ A file of tests that imports from here is skipped where PyTorch or transformers 
 
 import pytest
 
+from tests.llamas import BASE
+
 torch = pytest.importorskip("torch", reason="needs requirements/peers.txt")
 transformers = pytest.importorskip("transformers", reason="needs requirements/peers.txt")
 
 torch.set_num_threads(1)  # tiny products are slower on several
 
 ENDS = dict(bos_token_id=0, eos_token_id=1, pad_token_id=0)
-LLAMA = dict(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-             num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-             max_position_embeddings=64, **ENDS)
+LLAMA = BASE | dict(tie_word_embeddings=False)
 GPT2 = dict(vocab_size=50, n_embd=32, n_head=4, n_layer=2, n_positions=64, **ENDS)
 WINDOW = dict(sliding_window=8)
 EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
