@@ -64,6 +64,12 @@ def assert_lossless(draft, target, N, K, x=(0,), tolerance=1e-12):
     assert_same_law(got, text_law(x, target, N), tolerance)
 
 
+@pytest.mark.parametrize("K", [1, 2, 5])
+@pytest.mark.parametrize("N", range(4))
+def test_a_round_cut_by_N_keeps_the_distribution(K, N):
+    assert_lossless(*PAIRS["sparse"], N, K, x=[1])
+
+
 @pytest.mark.parametrize("pair", PAIRS)
 def test_autoregressive_sampling_has_the_models_joint_distribution(pair):
     _, target = PAIRS[pair]
