@@ -538,18 +538,25 @@ def print_judgement(path: Path, tolerance: float = ROUNDING, temperature: float 
 
 
 def answer(file: str, **flags: Any) -> int:
-    """Judge a file in this process; print one sentence if it cannot be judged, and return 2."""
-    path = Path(file)
+    """Judge a file in this process; return the exit status, 2 if it cannot be judged."""
     try:
-        status = print_judgement(path, **flags)
-        # a closed pipe raises here, within the `try`, and not later when Python ends
+        status = print_answer(Path(file), **flags)
+        # here, because PROGRAM ends without it, and a closed pipe raises
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # as in `| head -1`: nobody reads the answer
         return 2
+
+
+def print_answer(path: Path, **flags: Any) -> int:
+    """Judge a file and print, or print one sentence if it cannot be judged, and return 2."""
+    try:
+        return print_judgement(path, **flags)
+    except BrokenPipeError:
+        raise
     except (Exception, SystemExit) as error:
         print(rule_file.sentence(error, path))
-    return 2
+        return 2
 
 
 def positive(text: str, limit: float = math.inf) -> float:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy loads
+os.environ.pop("PYTHONUNBUFFERED", None)  # so that a command that must flush is seen
 settings.register_profile("tests", parent=settings(), deadline=None)  # machines are busy
 settings.load_profile("tests")
 
