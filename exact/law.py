@@ -289,11 +289,20 @@ def text_law(x: Sequence[int], model: Model, N: int, stop: Stop = ()) -> dict:
 
     A text that `stop` ends early (see `speculative.generate`) is shorter.
     """
-    def one_token(text, memory, n_left):
-        row = model(list(text), 1)[-1]
-        return {((token,), memory): p for token, p in enumerate(row) if p > 0}
-
-    return {text: p for (text, _), p in composed_law(x, one_token, N, stop).items()}
+    # Not by composed_law, whose faults would then be in both sides of a comparison.
+    unfinished: dict[Any, Any] = {tuple(x): 1}
+    stopped: dict[Any, Any] = {}
+    for _ in range(N):
+        longer: dict[Any, Any] = {}
+        for ids, probability in unfinished.items():
+            row = model(list(ids), 1)[-1]
+            for token, p in enumerate(row):
+                if p > 0:
+                    text = (*ids, token)
+                    texts = stopped if has_ended(text[len(x) :], stop) else longer
+                    texts[text] = probability * p
+        unfinished = longer
+    return {**stopped, **unfinished}
 
 
 def composed_law(x: Sequence[int], one_round: Callable, N: int, stop: Stop = (),

@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from exact.law import expectation, law, text_law, total_variation
+from exact.law import composed_law, expectation, law, text_law, total_variation
 from sampling import accept, sample
 from tests.distributions import assert_same_law, distance
 from tests.toys import context_free
@@ -134,6 +134,17 @@ def test_the_text_law_is_the_product_of_its_rows_and_ends_at_a_stop_token():
                                        for b in range(3)}
     assert text_law([0], model, 2, stop={1}) == {
         (0, 1): THIRD, **{(0, a, b): ROW[a] * ROW[b] for a in (0, 2) for b in range(3)}}
+
+
+@pytest.mark.parametrize("stop", [(), {1}])
+def test_rounds_of_one_token_compose_the_text_law(stop):
+    """Two ways to multiply out, neither of which runs a decoder."""
+    def one_token(text, memory, n_left):
+        return {((token,), memory): p for token, p in enumerate(ROW)}
+
+    composed = composed_law([0], one_token, 2, stop)
+    assert {text: p for (text, _), p in composed.items()} == text_law(
+        [0], context_free(ROW), 2, stop)
 
 
 def test_two_distributions_are_compared_at_all_outcomes():
