@@ -41,6 +41,16 @@ def test_the_page_has_what_an_installed_engine_does(package):
                 assert distance_cell(distance, engine.rounding) == known
 
 
+def test_one_wrong_distance_is_no_and_settings_with_equal_cells_share_a_line(monkeypatch):
+    engine = engines.Engine(None, {"a": 0, "b": 0, "c": 1}, rounding=1e-6)
+    monkeypatch.setattr(engines, "ENGINES", {"numpy": engine})
+    monkeypatch.setattr(engines, "enumerated_distance", lambda fault, toy, K:
+                        fault * (toy == "C") * (K == 3) / 4 + 1e-9)
+    (_, *right), (_, *wrong) = engines.engine_lines("numpy")
+    assert right == ["a; b", "exact", *3 * ["0 0 0"]]
+    assert wrong == ["c", "**no**", "0 0 0", "0 0 0", "0 0 0.2500"]
+
+
 def lines(text):
     """Return the lines of engines without versions and without distances that were sampled."""
     found = re.findall(r"^(\| \S+) [\d.]+ (\|.*)$", text, re.MULTILINE)

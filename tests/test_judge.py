@@ -183,6 +183,7 @@ def test_a_decoder_is_built_for_temperature_0(said):
     # a greedy decoder is never judged at other temperatures
     status, out = said(right + "DECODER = DECODER._replace(greedy=True)")
     assert status == 0 and "The distribution is the target's at temperature 0 in all" in out
+    assert "penalty 4:\ntoy D: exact for K = 2, " in out  # without --K
 
 
 def test_a_decoder_without_K_is_judged_without_K(said):

@@ -26,6 +26,7 @@ from tests.commands import run_main
 from tests.distributions import Scripted
 from tests.pages import file_text
 from variants import DECODERS
+from wrappers.forced import ForcedRound
 
 ENCODER = Encoder({char: token for token, char in enumerate(byte_characters().values())}, [])
 PROMPT = ENCODER.encode("Hi")
@@ -298,3 +299,9 @@ def test_a_row_shows_no_token_that_neither_model_can_draw():
     assert shown_tokens([1, 0, 0, 0, 0, 0, 0], [0, 0.5, 0, 0.5, 0, 0, 0]) == [1, 3, 0]
     # of tokens with equal probabilities in the target, the draft's first
     assert shown_tokens([0, 0.2, 0, 0.8], [0, 0.5, 0, 0.5]) == [3, 1]
+
+
+def test_a_forced_round_is_marked():
+    """The page does not count its guesses as tested."""
+    _, see = watched(Timed(None), np.random.default_rng(0))
+    assert see(ForcedRound([65, 66], [65], [], [], 1), 1.0)["forced"]

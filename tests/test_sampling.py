@@ -277,7 +277,7 @@ def test_a_mask_is_of_each_rows_own_prefix_and_the_rest_is_renormalised():
      r"allows no token after 2 ids that end in \[1, 2\]"),
     (1, dict(ids=[1], allowed=[True]), "need a function allowed"),
     (1, dict(ids=[1], allowed=lambda ids: [True]), "need a mask of 3 tokens, got shape"),
-    (1, dict(ids=[1], allowed=lambda ids: np.ones((2, 3), bool)), "of 3 tokens, got shape")])
+    (1, dict(ids=[1], allowed=lambda ids: np.ones((3, 1), bool)), "of 3 tokens, got shape")])
 def test_ids_and_masks_that_do_not_fit_are_refused(n_rows, sampling, message):
     with pytest.raises(ValueError, match=message):
         warp(np.zeros((n_rows, 3)), **sampling)

@@ -214,6 +214,8 @@ def test_a_gguf_file_that_cannot_be_run_is_told_what_to_give(tmp_path, monkeypat
         write_gguf(path, name, **fields)
         with pytest.raises(ValueError, match=words + ".*: give the model's Hugging Face folder"):
             read_gguf(GGUFFile(path), np.float64)
+    with pytest.raises(ValueError, match="--backend transformers needs a Hugging Face folder"):
+        load_model(path, backend="transformers")
     write_gguf(path, "llama")
     file = GGUFFile(path)
     file.fields["llama.rope.dimension_count"] = "x"
