@@ -54,10 +54,12 @@ from variants.quantized import int8_copy
 from variants.shared.tree_gpt2 import tree_model
 
 PROMPTS = Path(__file__).with_name("real_prompts.jsonl")
-ROWS = ["quantized --K 3", "quantized --K 5", "lookup", "suffix --sure 0 --cap 4",
-        "eagle --K 2", "eagle --widths 2,1", "block --guesser 'eagle --K 2'",
-        "block --guesser 'quantized --K 5'", "suffix --otherwise 'quantized --K 5'",
-        "suffix --otherwise 'eagle --K 1'", "lenient --K 4"]
+COPY_AND_HEAD = "quantized --K 6 --guesser 'eagle --K 1'"
+ROWS = ["quantized --K 5", COPY_AND_HEAD, "lookup", "suffix --sure 0 --cap 4", "eagle --K 1",
+        "eagle --K 2", "eagle --widths 2,1", "eagle --widths dynamic --K 2 --total 3",
+        "block --guesser 'eagle --K 2'", f'block --guesser "{COPY_AND_HEAD}"',
+        "suffix --otherwise 'eagle --K 1'", "suffix --otherwise 'quantized --K 5'",
+        f'suffix --otherwise "{COPY_AND_HEAD}"', "lenient --K 4"]
 SHARES = ("draft", "target")  # of the time
 N_CTX = 1024  # of llama.cpp's servers
 
@@ -102,13 +104,13 @@ def row_figures(runs, plain, kinds, temperature):
     """Return the figures of one decoder; `runs` and `plain` are [repeats][prompts]."""
     # The texts of one repeat of one prompt were written at about the same time.
     rates = writing_rates(runs)
-    gains = np.median(rates / writing_rates(plain), axis=0)  # [prompts]
+    gains = np.array([median(repeats) for repeats in (rates / writing_rates(plain)).T])
     figures = race_figures(runs, plain)
     seconds = seconds_of_parts(runs)
     total = sum(seconds.values())
-    return {"tokens_per_s": float(np.median(rates)),
+    return {"tokens_per_s": median(rates),
             "speedup": over_prompts(gains),
-            "by_kind": {kind: float(np.median(gains[np.array(kinds) == kind]))
+            "by_kind": {kind: median(gains[np.array(kinds) == kind])
                         for kind in dict.fromkeys(kinds)},
             "tokens_per_pass": figures["tokens_per_pass"], "acceptance": figures["acceptance"],
             **{name: quotient(seconds[name], total) for name in SHARES},
@@ -116,13 +118,21 @@ def row_figures(runs, plain, kinds, temperature):
 
 
 def writing_rates(runs):  # -> [repeats, prompts]
-    """Return the tokens per second of each text after its first round."""
+    """Return the tokens per second of each text after its first round; NaN if it has one."""
     return np.array([[text.rate for text in texts] for texts in runs], float)  # None: NaN
 
 
+def median(values):
+    """Return the median without NaN; NaN if there is nothing else."""
+    values = np.asarray(values)
+    numbers = values[~np.isnan(values)]
+    return float(np.median(numbers)) if numbers.size else np.nan
+
+
 def over_prompts(values):
-    """Return the median, the least and the largest of the prompts."""
-    return {"median": float(np.median(values)), "low": min(values), "high": max(values)}
+    """Return the median, the least and the largest of the prompts, without NaN."""
+    return {"median": median(values), "low": float(np.fmin.reduce(values)),
+            "high": float(np.fmax.reduce(values))}
 
 
 # ---- other programs: each is write(x, N) -> (ids, seconds after the first pass)

@@ -56,6 +56,14 @@ def test_a_speed_up_is_the_median_of_the_prompts_and_of_each_prompts_repeats():
     assert (row["draft"], row["target"], row["same"]) == (0.25, 0.5, "3 of 3")
 
 
+def test_a_text_of_one_round_has_no_rate_and_does_not_count():
+    plain = [[written(6, 6.0), written(6, 6.0)]] * 2
+    ended = written(0, 0.0, n_rounds=1)
+    row = real.row_figures([[ended, ended], [written(6, 3.0), ended]], plain, ("list", "code"), 0)
+    assert row["speedup"] == {"median": 2, "low": 2, "high": 2} and row["by_kind"]["list"] == 2
+    assert np.isnan(row["by_kind"]["code"]) and row["tokens_per_s"] == 2
+
+
 def test_a_program_is_compared_on_each_prompt_after_its_first_token(monkeypatch):
     """The end of a text, which some programs leave out, does not count as a difference."""
     texts = {"plain": [9, 9, STOP], "same": [9, 9], "other": [9, 8, STOP]}
@@ -87,5 +95,5 @@ def test_what_the_command_measures_it_shows_again(tmp_path, monkeypatch):
     words = ("real", "--N", 20, "--temperature", 0)
     status, measured, _ = outcome(main, *words, "--json", path)
     assert (status, measured) == outcome(main, "real", "--show", path)[:2]
-    assert status == 0 and "| quantized --K 3 |" in measured and "lenient --K 4 (lossy)" in measured
+    assert status == 0 and "| quantized --K 5 |" in measured and "lenient --K 4 (lossy)" in measured
     assert "Not measured: eagle" in measured and "were not trained for this target" in measured

@@ -23,12 +23,12 @@ from typing import Annotated
 import numpy as np
 
 from sampling import accept, residual, sample
-from speculative import Step, check_rows, guess, verify
+from speculative import Step, check_rows, guess
 from variants.registry import (
     Decoder,
     Flag,
     Models,
-    exact_decoder,
+    chain_decoder,
     inner_decoder,
     of_inner,
     whole,
@@ -74,16 +74,6 @@ def block_verify(guesses, p_draft, p_target, rng):
     if n == k:  # all guesses are accepted: the bonus token
         return guesses + [sample(p_target[k], rng)]
     return guesses[:n] + [sample(residual(share[n] * p_target[n], p_draft[n]), rng)]
-
-
-def chain_decoder(text):
-    """Read --guesser: an exact decoder whose guesses are a chain with the test `verify`."""
-    text = exact_decoder(text)
-    entry, settings = inner_decoder(text)
-    if entry.test is not verify or "tree" in entry.needs(settings):
-        raise ValueError("need a decoder that tests a chain of guesses by the ratio rule, got "
-                         f"{text!r}")
-    return text
 
 
 def build(models: Models,

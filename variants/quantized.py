@@ -3,39 +3,38 @@
 Adds to speculative.py: the draft is the target's own copy with weights in int8. It needs no
 second model and no training, and its distributions are nearly the target's at every
 temperature. If reading the weights takes most of a pass, a draft pass takes 0.3 to 0.6 of the
-time of a target pass over one row, because a weight is one byte instead of four.
+time of a target pass over one row, because a weight is one byte instead of four. In ML-SpecQD
+the copy is itself decoded speculatively, as the draft in staged.py: --guesser guesses for it.
 
     copy      a model whose matrices, the linear maps and the embeddings of tokens, are rounded
               (lib/backend/int8.py); the copy shares norms, biases and wpe with the target
 
 Subtle: the copy has its own key/value cache. Its keys and values are not the target's, and a
-target that read them would be a different model.
+target that read them would be a different model. A head may read hidden states of both models,
+because states only make its guesses better or worse.
 """
 
-from lib.backend.int8 import Int8, int8
+from functools import partial
+from typing import Annotated
+
+from lib.backend.int8 import MATRICES, Int8, with_int8
 from lib.backend.products import warm_up
 from lib.checkpoints.weights import flatten
-from speculative import Step, draft_and_verify, guess, verify
-from variants.registry import GUESSES_OR_AUTO, Decoder, Models, needing
+from speculative import Step, draft_and_verify, guess, make_step, verify
+from variants.registry import (
+    GUESSES_OR_AUTO,
+    Decoder,
+    Flag,
+    Models,
+    chain_decoder,
+    inner_decoder,
+    needing,
+)
 from variants.speculative import choosing_step
+from variants.staged import staged_guess
 
-TABLES = ("wte", "lm_head")
-MATRICES = (*TABLES, "/w")  # the ends of the names of matrices
 # For --K auto, as if 49 of 50 tested guesses had been accepted: a copy is nearly always right.
 COPY_COUNTS = (49.0, 50.0)
-
-
-def with_int8(weights, name=None):
-    """Return a subtree of the weights, its matrices in int8, and all other arrays shared."""
-    if isinstance(weights, dict):
-        return {key: with_int8(value, key) for key, value in weights.items()}
-    if isinstance(weights, list):  # of blocks
-        return [with_int8(block) for block in weights]
-    if name in TABLES:  # [n_vocab, n_embd]: a row for each output of unembed
-        return int8(weights)
-    if name == "w":  # stored as [n_in, n_out], while int8 wants a row for each output
-        return int8(weights.mT).mT
-    return weights
 
 
 def int8_copy(model, notify=None):
@@ -55,18 +54,53 @@ def is_int8_copy(draft, target):
     return shared == {name for name in of_target if not name.endswith(MATRICES)}
 
 
-def build(models: Models, K: GUESSES_OR_AUTO = 5) -> Step:
+def guesser_for_copy(text):
+    """Read --guesser: as for block.py, but a decoder that needs no draft."""
+    text = chain_decoder(text)
+    entry, settings = inner_decoder(text)
+    if needed := {"draft", "costs"} & entry.needs(settings):
+        raise ValueError(f"need a decoder without {' and '.join(sorted(needed))}, got {text!r}")
+    return text
+
+
+def step_of_copy(models, guesser):
+    """Return the step that decodes the copy speculatively."""
+    entry, settings = inner_decoder(guesser)
+    copy = models.draft
+    if "heads" in entry.needs(settings):
+        copy = models.target.beside(copy)
+    return entry.build(models._replace(target=copy, draft=None, test=verify), **settings)
+
+
+def build(models: Models,
+          K: GUESSES_OR_AUTO = 5,
+          guesser: Annotated[str | None, Flag(guesser_for_copy, "the decoder that guesses for "
+              "the copy, with its flags: 'eagle --K 1' (default: none)")] = None) -> Step:
     """Return the papers' own step with the copy as the draft, made here if models have none."""
     if not is_int8_copy(models.draft, models.target):
         models = models._replace(draft=int8_copy(models.target))
+    if guesser and K == "auto":
+        raise ValueError("--guesser does not apply with --K auto")
+    if guesser:
+        guess = partial(staged_guess, inner=step_of_copy(models, guesser))
+        return make_step(models.target_rows, K, guess, models.test)
     if K == "auto":
         return choosing_step(models, COPY_COUNTS)
     return draft_and_verify(models.draft_rows, models.target_rows, K, models.test)
+
+
+def needs(settings):
+    """Return what the copy and its guesser need."""
+    of_copy = needing("params")(settings)
+    if not settings["guesser"]:
+        return of_copy
+    entry, settings_of_guesser = inner_decoder(settings["guesser"])
+    return of_copy | entry.needs(settings_of_guesser)
 
 
 DECODER = Decoder(
     "quantized", "Georganas et al. (2025)", "https://arxiv.org/abs/2503.13565",
     idea="drafts with a copy of the target in int8",
     family="a cheaper draft, or a K that adapts",
-    guess=guess, test=verify, build=build, needs=needing("params"),
+    guess=guess, test=verify, build=build, needs=needs,
     draft_maker=lambda settings: int8_copy)

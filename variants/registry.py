@@ -6,6 +6,7 @@ A decoder's file ends with its entry, DECODER. .github/CONTRIBUTING.md says how 
 import inspect
 import math
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
@@ -15,7 +16,6 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import numpy as np
 
 import speculative
-from lib.backend.int8 import Int8
 from sampling import with_sampling
 from speculative import Model, Step, Test, autoregressive_step, verify
 
@@ -107,8 +107,6 @@ def missing(needs, models):
     """Return in words what the models lack of the needs, or None if they lack nothing."""
     if needs & {"params", "heads"} and not hasattr(models.target, "params"):
         return "a GPT-2 whose weights can be read"
-    if "heads" in needs and isinstance(models.target.params["wte"], Int8):
-        return "a target with weights in floats, without --dtype int8"
     if "heads" in needs and not hasattr(models.target, "hidden"):
         return "a target with hidden states"
     if "draft" in needs and models.draft is None:
@@ -291,7 +289,7 @@ GUESSES_OR_AUTO = Annotated[int | str, Flag(
 @cache
 def decoder_with_flags(text):
     """Return the entry and the given flags of "eagle --widths 2,1"; ValueError if not exact."""
-    name, *words = text.split() or [""]
+    name, *words = shlex.split(text) or [""]  # a quoted value may be such a text itself
     entry = entry_of(name)
     names, values = words[::2], words[1::2]
     if len(names) > len(values) or not all(word.startswith("--") for word in names):
@@ -307,6 +305,16 @@ def exact_decoder(text):
     """Read the flag of an inner decoder: the text itself, which --json shows."""
     decoder_with_flags(str(text))
     return str(text)
+
+
+def chain_decoder(text):
+    """Read the flag of an inner decoder whose guesses are a chain with the test `verify`."""
+    text = exact_decoder(text)
+    entry, settings = inner_decoder(text)
+    if entry.test is not verify or "tree" in entry.needs(settings):
+        raise ValueError("need a decoder that tests a chain of guesses by the ratio rule, got "
+                         f"{text!r}")
+    return text
 
 
 def inner_decoder(text, K=None):

@@ -13,6 +13,8 @@ import numpy as np
 
 from lib.backend.products import few_rows, has_whole_vectors, product_compiler
 
+TABLES = ("wte", "lm_head")
+MATRICES = (*TABLES, "/w")  # the ends of the names of a model's matrices
 LARGEST = 127  # the largest whole number; -128 is not used, so that the numbers are symmetric
 
 
@@ -28,6 +30,19 @@ def int8(w):  # [n_out, n_in] -> [n_out, n_in]
     return numbers * scale  # floats with the values that an Int8 would have
 
 
+def with_int8(weights, name=None):
+    """Return a subtree of a model's weights, its matrices in int8, all other arrays shared."""
+    if isinstance(weights, dict):
+        return {key: with_int8(value, key) for key, value in weights.items()}
+    if isinstance(weights, list):  # of blocks
+        return [with_int8(block) for block in weights]
+    if name in TABLES:  # [n_vocab, n_embd]: a row for each output of unembed
+        return int8(weights)
+    if name == "w":  # stored as [n_in, n_out], while int8 wants a row for each output
+        return int8(weights.mT).mT
+    return weights
+
+
 class Int8:
     """Hold a matrix [n_out, n_in] in int8 with a scale for each row."""
 
@@ -35,6 +50,7 @@ class Int8:
         self.numbers = numbers
         self.scale = scale
         self.shape = numbers.shape
+        self.nbytes = numbers.nbytes
 
     def __getitem__(self, rows):  # -> [.., n_in]
         """Return rows as floats, such as the embeddings of tokens."""
@@ -54,6 +70,8 @@ class Transposed:
 
     def __init__(self, w):
         self.mT = w
+        self.shape = w.shape[::-1]
+        self.nbytes = w.nbytes
 
     def __rmatmul__(self, x):  # [n_rows, n_in] -> [n_rows, n_out]
         """Multiply any number of rows, by the compiled product if there is one."""

@@ -54,8 +54,8 @@ def eagle_weights(head):
     return weights
 
 
-def export_heads(wte, arrays, folder):
-    """Write heads.safetensors, whose metadata name the target by its token embeddings."""
+def export_heads(gains, arrays, folder):
+    """Write heads.safetensors, whose metadata name the target by the gains of its last norm."""
     # Heads are loaded only beside the target that they were trained on.
     write_arrays(folder / "heads.safetensors", arrays,
-                 {"target": fingerprint(wte.detach().numpy())})
+                 {"target": fingerprint(gains.detach().numpy())})

@@ -81,5 +81,5 @@ def export_stage(work):
     large = out / plans.MODELS["target"]
     export.export(eagle.target, work, large)
     heads = export.medusa_weights(markov) | export.eagle_weights(eagle)
-    export.export_heads(eagle.target.transformer.wte.weight, export.to_arrays(heads), large)
+    export.export_heads(eagle.target.transformer.ln_f.weight, export.to_arrays(heads), large)
     export.export(trained("draft", work).gpt2, work, out / plans.MODELS["draft"])

@@ -250,10 +250,11 @@ def test_the_head_predicts_after_its_export_what_it_predicts_in_training(tmp_pat
         h = tasks.hidden(target, x, torch.tensor([[0]]))
         theirs = predictions(task.step, h[:, :-1], task.embeddings(x, 0), 3)
     arrays = export.to_arrays(export.eagle_weights(task))
-    export.export_heads(target.transformer.wte.weight, arrays, tmp_path)
+    export.export_heads(target.transformer.ln_f.weight, arrays, tmp_path)
     tables = {name: getattr(target.transformer, name).weight.detach().numpy()
               for name in ("wte", "wpe")}
-    both = models(tmp_path, params=PARAMS | tables)
+    norm = dict(zip("gb", (w.detach().numpy() for w in target.transformer.ln_f.parameters())))
+    both = models(tmp_path, params=PARAMS | tables | {"ln_f": norm})
     head = Head(load_head(both), both.target,
                 lambda ids, n_last: h[0].numpy()[len(ids) - n_last : len(ids)])
     for n in range(2, 7):

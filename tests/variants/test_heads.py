@@ -31,6 +31,7 @@ from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import verify_tree
 
 PARAMS = tiny_params()
+GAINS = PARAMS["ln_f"]["g"]
 ALL = [("medusa", {}), ("blockwise", {}), ("markov", {}), ("eagle", {}),
        ("eagle", {"widths": (2, 1)}), ("eagle", {"widths": "dynamic", "K": 2})]
 
@@ -54,15 +55,15 @@ def saved(tmp_path):
 
 
 def test_a_file_is_read_for_the_target_that_it_names(saved):
-    head = load_head(saved({"target": fingerprint(PARAMS["wte"])}))
+    head = load_head(saved({"target": fingerprint(GAINS)}))
     assert np.array_equal(head["fc"]["w"], eagle_weights(PARAMS)["fc/w"])
     assert head["wte"] is PARAMS["wte"]
 
 
 def test_a_target_has_one_fingerprint_in_every_precision():
-    wte = PARAMS["wte"].astype(np.float16)
-    assert len({fingerprint(wte.astype(dtype)) for dtype in (np.float32, np.float64)}) == 1
-    assert fingerprint(wte) != fingerprint(wte[::-1])
+    gains = GAINS.astype(np.float16)
+    assert len({fingerprint(gains.astype(dtype)) for dtype in (np.float32, np.float64)}) == 1
+    assert fingerprint(gains) != fingerprint(gains[::-1])
 
 
 @pytest.mark.parametrize("name, changes, message", [
@@ -87,7 +88,7 @@ def test_heads_in_models_are_found_by_the_fingerprint(saved, monkeypatch, tmp_pa
     """A GGUF file has no folder of its own; a folder's own heads come first."""
     bundled = tmp_path_factory.mktemp("models")
     monkeypatch.setattr(heads, "MODELS_DIR", bundled)
-    for name, target in (("a", "0" * 64), ("b", fingerprint(PARAMS["wte"]))):
+    for name, target in (("a", "0" * 64), ("b", fingerprint(GAINS))):
         (bundled / name).mkdir()
         file = saved({"target": target}).folder / "heads.safetensors"
         file.rename(bundled / name / "heads.safetensors")

@@ -6,15 +6,21 @@ tests/test_laws.py has its distribution, and that no row of the target depends o
 from unittest import mock
 
 import numpy as np
+import pytest
 
 import cache
 from gpt2 import GPT2
 from lib.backend.int8 import Int8, int8, rounded_rows
 from lib.checkpoints.weights import flatten
+from measure.passes import Timed
+from speculative import generate
+from tests import bundled
 from tests.commands import json_of_run, run_main
 from tests.small import lively_params
+from utils import MODELS_DIR
 from variants import Models, build, quantized
 from variants.quantized import int8_copy, is_int8_copy
+from variants.shared.tree_gpt2 import TreeGPT2
 
 HPARAMS = dict(n_vocab=3, n_ctx=16, n_embd=16, n_head=2, n_layer=2)
 X = [0, 2, 1]
@@ -97,6 +103,25 @@ def test_a_copy_given_as_the_draft_is_used_and_a_different_draft_is_not():
     step = build("quantized", models._replace(draft=other))
     assert np.array_equal(step(X, 3, np.random.default_rng(0)).p_draft, result.p_draft)
     assert not other.ids
+
+
+# ---- a guesser for the copy
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_the_head_guesses_for_the_copy_whose_passes_are_fewer(temperature):
+    """Every pass of the copy gives the head a state, as every pass of the target does."""
+    sampling = dict(temperature=temperature)
+    target = TreeGPT2(*bundled.weights("tales-large"))
+    copy = Timed(int8_copy(target))
+    models = Models(copy, target, sampling, MODELS_DIR / "tales-large")
+    x = bundled.encoder().encode("Once upon a time there was a")
+    step = build("quantized", models, {"K": 6, "guesser": "eagle --K 1"})
+    rounds = list(generate(x, step, 60, np.random.default_rng(0)))
+    n_guesses = sum(len(result.guesses) for result in rounds)
+    # A guess of the head is right in about half of the cases; at random, one of a thousand.
+    assert copy.n_passes() < 0.8 * n_guesses
+    assert len(copy.rows) == copy.n_passes() + 1  # the prompt's states need a pass of their own
+    assert n_guesses > 4 * len(rounds)
 
 
 # ---- main.py

@@ -31,6 +31,7 @@ import numpy as np
 import gpt2
 import llama
 from cache import cached, check_ids, linear, mask_of, widened
+from lib.backend.int8 import Int8, with_int8
 from lib.checkpoints.weights import flatten
 from lib.prefix import common_prefix
 from variants.shared.branches import row_after
@@ -55,7 +56,7 @@ class Head:
         self.model = target.with_params(weights)
         self.states_of = states_of
         self.keep = weights["keep"]
-        self.n_vocab = len(weights["wte"])
+        self.n_vocab = target.n_vocab
         self.cache = self.model.cache[0]
         self.ids = []  # the text whose pairs are in the cache, pair i in column i
         self.tree = None  # the tree that follows the text
@@ -82,7 +83,7 @@ class Head:
         return self.model.logits(self.predicted[-n_last:])
 
     def share(self):
-        """Return about the time of a draft pass, in target rows: the ratio of weights read."""
+        """Return about the time of a draft pass, in target rows: the ratio of bytes read."""
         return n_read(self.weights) / n_read(self.target.params)
 
     def read(self, x):  # -> [1, n_embd]
@@ -159,10 +160,12 @@ class Head:
 
 
 def n_read(params):
-    """Return how many weights a pass reads; of the tables only the unembedding."""
+    """Return how many bytes of weights a pass reads; of the tables only the unembedding."""
     unembedding = params.get("lm_head", params["wte"])
     linear_maps = {name: params[name] for name in ("blocks", "fc") if name in params}
-    return unembedding.size + sum(np.size(weight) for _, weight in flatten(linear_maps))
+    # A block has plain numbers too, such as a norm's eps, which are no weights.
+    return unembedding.nbytes + sum(getattr(weight, "nbytes", 0)
+                                    for _, weight in flatten(linear_maps))
 
 
 def build_head(params, weight):
@@ -186,7 +189,10 @@ def build_head(params, weight):
 
 
 def load_head(models):
-    """Return the weights of the target's own head, with the target's tables."""
+    """Return the weights of the target's own head, with the target's tables.
+
+    The head of a target in int8 is rounded too, which makes it faster.
+    """
     params = models.target.params
     stored = open_heads(models)
 
@@ -196,8 +202,11 @@ def load_head(models):
         return np.asarray(array, order="F", like=array)
 
     head = build_head(params, weight)
-    keep = read_keep(stored.where, len(params["wte"]))
+    own = {name: head[name] for name in ("blocks", "fc")}
+    keep = read_keep(stored.where, models.target.n_vocab)
     if keep is not None:
         unembedding = params.get("lm_head", params["wte"])
-        head["lm_head"] = unembedding[np.asarray(keep, like=unembedding)]
-    return head | {"keep": keep}
+        own["lm_head"] = unembedding[np.asarray(keep, like=params["ln_f"]["g"])]
+    if isinstance(params["wte"], Int8):
+        own = with_int8(own)
+    return {**head, **own, "keep": keep}

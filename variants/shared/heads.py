@@ -14,9 +14,12 @@ MODELS_DIR = Path(__file__).parents[2] / "models"
 KEEP = "eagle/keep"
 
 
-def fingerprint(wte):
-    """Return a hash of the target's token embeddings: the same in every precision."""
-    return hashlib.sha256(to_host(wte).astype(np.float16).tobytes()).hexdigest()
+def fingerprint(gains):
+    """Return a hash of the gains of the target's last norm: the same in every precision.
+
+    No rounding of matrices changes the gains, so heads are found for a rounded target too.
+    """
+    return hashlib.sha256(to_host(gains).astype(np.float16).tobytes()).hexdigest()
 
 
 def find_heads(folder, this_target):
@@ -42,15 +45,15 @@ def find_heads(folder, this_target):
 
 def open_heads(models):
     """Return the Weights of the target's heads: weight(name, *shape) reads an array."""
-    wte = models.target.params["wte"]
-    path = find_heads(models.folder, fingerprint(wte))
+    gains = models.target.params["ln_f"]["g"]
+    path = find_heads(models.folder, fingerprint(gains))
 
     def change(name, array):
         if min(array.shape, default=0) < 1:  # no axis, or an axis of length 0
             raise ValueError(f"need {name} in {path} with a row for each head, got shape "
                              f"{array.shape}")
         # In the target's precision, and on its device.
-        return np.asarray(np.array(array), wte.dtype, like=wte)
+        return np.asarray(np.array(array), gains.dtype, like=gains)
 
     return Weights(open_arrays(path)[0], path, change)
 

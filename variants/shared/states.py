@@ -4,7 +4,7 @@ Adds to gpt2.py: the states after ln_f, each stored under the text up to the sta
 passes compute them anyway, so the heads' guesses need no extra pass of the target.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,10 +30,16 @@ class States(Around):
         texts = [*map(tuple, texts_of_rows(ids, n_last))]
         if all(text in self.state_of_text for text in texts):
             # The text goes on from here, so no other state will be wanted.
-            self.state_of_text = {text: self.state_of_text[text] for text in texts}
-            return np.stack([*self.state_of_text.values()])
+            states = [self.state_of_text[text] for text in texts]
+            self.state_of_text.clear()  # in place, because `beside` shares the dict
+            self.state_of_text |= zip(texts, states)
+            return np.stack(states)
         # The prompt, or a text unlike the last one, needs one more pass.
         return self.model.hidden(ids, n_last)
+
+    def beside(self, model):
+        """Return the States of a model whose states stand for this one's, and the reverse."""
+        return replace(self, model=model)  # with the same dict
 
     def state_after(self, ids):  # -> [n_embd]
         """Return the state of the last token."""

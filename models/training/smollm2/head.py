@@ -258,4 +258,4 @@ def export_head(head, folder):
     """Write heads.safetensors, as variants/shared/eagle_head.py reads it, in float16."""
     weights = export.to_arrays({f"eagle/{name}": w for name, w in head.w.items()})
     weights["eagle/keep"] = head.keep.numpy().astype(np.int32)
-    export.export_heads(head.wte, weights, folder)
+    export.export_heads(head.target_gain, weights, folder)
