@@ -20,7 +20,7 @@ def test_a_target_in_int8_is_the_rounded_copy_of_the_floats():
 def test_decoders_write_the_text_of_the_target_in_int8():
     flags = ("--dtype", "int8", "--n_tokens_to_generate", 24)
     texts = set()
-    for decoder in ("lookup", "skip", "eagle"):
+    for decoder in ("lookup", "skip", "eagle", "medusa"):
         got = json_of_run(*flags, "--decoder", decoder)
         assert got["identical"] and got["settings"]["dtype"] == "int8"
         texts.add(got["autoregressive"]["text"])

@@ -79,14 +79,14 @@ def build(models: Models,
     """Return the papers' own step with the copy as the draft, made here if models have none."""
     if not is_int8_copy(models.draft, models.target):
         models = models._replace(draft=int8_copy(models.target))
-    if guesser and K == "auto":
-        raise ValueError("--guesser does not apply with --K auto")
-    if guesser:
-        guess = partial(staged_guess, inner=step_of_copy(models, guesser))
-        return make_step(models.target_rows, K, guess, models.test)
     if K == "auto":
+        if guesser:
+            raise ValueError("--guesser does not apply with --K auto")
         return choosing_step(models, COPY_COUNTS)
-    return draft_and_verify(models.draft_rows, models.target_rows, K, models.test)
+    if guesser is None:
+        return draft_and_verify(models.draft_rows, models.target_rows, K, models.test)
+    guess_by_copy = partial(staged_guess, inner=step_of_copy(models, guesser))
+    return make_step(models.target_rows, K, guess_by_copy, models.test)
 
 
 def needs(settings):
