@@ -20,7 +20,7 @@ def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict,
 
     `entry` is the decoder's, if it is not registered.
     """
-    entry = entry or DECODERS[settings["decoder"]]
+    entry = (entry or DECODERS[settings["decoder"]]).with_settings(settings)
     code = source_lines(entry.guess, entry.test)
     # With some flags a decoder guesses trees.
     return {"prompt": prompt, "settings": settings, "rounds": rounds, "code": code,

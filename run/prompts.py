@@ -180,9 +180,9 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     # A pass over several texts returns neither the hidden states that heads read, nor the rows
     # of a tree.
     if task.entry.needs(task.settings) & {"heads", "tree"}:
-        raise ValueError(f"--decoder {task.decoder} has heads or trees of guesses, which do "
-                         "not work with --prompts: choose a decoder such as speculative, block "
-                         "or lookup")
+        raise ValueError(f"--decoder {task.decoder} with these flags has heads or trees of "
+                         "guesses, which do not work with --prompts: choose a decoder such as "
+                         "speculative, block or lookup")
     # If some texts wait for the draft and some for the target, the model of turn 0 runs first.
     draft = task.models.draft and batch_model(task.models.draft, turn=0)
     target = batch_model(task.models.target, turn=1)

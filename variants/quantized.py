@@ -55,11 +55,12 @@ def is_int8_copy(draft, target):
 
 
 def guesser_for_copy(text):
-    """Read --guesser: as for block.py, but a decoder that needs no draft."""
+    """Read --guesser: a decoder as for block.py, but without a draft and measured costs."""
     text = chain_decoder(text)
     entry, settings = inner_decoder(text)
-    if needed := {"draft", "costs"} & entry.needs(settings):
-        raise ValueError(f"need a decoder without {' and '.join(sorted(needed))}, got {text!r}")
+    if {"draft", "costs"} & entry.needs(settings) or entry.draft_maker(settings):
+        raise ValueError("need a decoder without a draft and without --K auto, such as "
+                         f"'eagle --K 1', got {text!r}")
     return text
 
 
@@ -76,15 +77,18 @@ def build(models: Models,
           K: GUESSES_OR_AUTO = 5,
           guesser: Annotated[str | None, Flag(guesser_for_copy, "the decoder that guesses for "
               "the copy, with its flags: 'eagle --K 1' (default: none)")] = None) -> Step:
-    """Return the papers' own step with the copy as the draft, made here if models have none."""
+    """Return the step of the copy as the draft, made here if models have none."""
     if not is_int8_copy(models.draft, models.target):
         models = models._replace(draft=int8_copy(models.target))
     if K == "auto":
-        if guesser:
+        if guesser is not None:
             raise ValueError("--guesser does not apply with --K auto")
         return choosing_step(models, COPY_COUNTS)
     if guesser is None:
         return draft_and_verify(models.draft_rows, models.target_rows, K, models.test)
+    if K == 1:
+        raise ValueError("--guesser needs --K 2 or more, because the last guess of a round is "
+                         "the copy's alone")
     guess_by_copy = partial(staged_guess, inner=step_of_copy(models, guesser))
     return make_step(models.target_rows, K, guess_by_copy, models.test)
 
@@ -92,7 +96,7 @@ def build(models: Models,
 def needs(settings):
     """Return what the copy and its guesser need."""
     of_copy = needing("params")(settings)
-    if not settings["guesser"]:
+    if settings["guesser"] is None:
         return of_copy
     entry, settings_of_guesser = inner_decoder(settings["guesser"])
     return of_copy | entry.needs(settings_of_guesser)
@@ -103,4 +107,5 @@ DECODER = Decoder(
     idea="drafts with a copy of the target in int8",
     family="a cheaper draft, or a K that adapts",
     guess=guess, test=verify, build=build, needs=needs,
+    changes=lambda settings: {"guess": staged_guess} if settings.get("guesser") else {},
     draft_maker=lambda settings: int8_copy)

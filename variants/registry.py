@@ -190,6 +190,8 @@ class Decoder(NamedTuple):
     # (settings) -> None, or a function (target, notify) -> a draft made from the target
     draft_maker: Callable[[dict], Callable | None] = lambda settings: None
     greedy: bool = False  # whether the decoder runs at temperature 0 only
+    # (settings) -> the fields that these settings change, such as the guess
+    changes: Callable[[dict], dict] = lambda settings: {}
     # (models, **settings) -> plain decoding that uses the random numbers as this decoder does
     plain: Callable | None = None
 
@@ -197,6 +199,10 @@ class Decoder(NamedTuple):
     def flags(self):
         """Return {name: (default, Flag)}, read from the signature of `build`."""
         return flags_of(self.build)
+
+    def with_settings(self, settings):
+        """Return the entry as it is with these settings."""
+        return self._replace(**self.changes(settings))
 
     @property
     def is_chain(self):
@@ -286,10 +292,21 @@ GUESSES_OR_AUTO = Annotated[int | str, Flag(
 
 # ---- a decoder inside a decoder
 
+def words_of(text):
+    """Return the words of a text; one in quotes may have spaces, such as a further decoder."""
+    words = shlex.shlex(text, posix=True)
+    words.whitespace_split = True
+    words.escape = words.commenters = ""  # a backslash of a path and a # are like letters
+    try:
+        return list(words)
+    except ValueError:
+        raise ValueError(f"need a closing quote, got {text!r}") from None
+
+
 @cache
 def decoder_with_flags(text):
     """Return the entry and the given flags of "eagle --widths 2,1"; ValueError if not exact."""
-    name, *words = shlex.split(text) or [""]  # a quoted value may be such a text itself
+    name, *words = words_of(text) or [""]
     entry = entry_of(name)
     names, values = words[::2], words[1::2]
     if len(names) > len(values) or not all(word.startswith("--") for word in names):

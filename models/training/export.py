@@ -56,6 +56,5 @@ def eagle_weights(head):
 
 def export_heads(gains, arrays, folder):
     """Write heads.safetensors, whose metadata name the target by the gains of its last norm."""
-    # Heads are loaded only beside the target that they were trained on.
     write_arrays(folder / "heads.safetensors", arrays,
                  {"target": fingerprint(gains.detach().numpy())})

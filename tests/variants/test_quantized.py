@@ -13,6 +13,7 @@ from gpt2 import GPT2
 from lib.backend.int8 import Int8, int8, rounded_rows
 from lib.checkpoints.weights import flatten
 from measure.passes import Timed
+from page.page import run_as_data
 from speculative import generate
 from tests import bundled
 from tests.commands import json_of_run, run_main
@@ -122,6 +123,12 @@ def test_the_head_guesses_for_the_copy_whose_passes_are_fewer(temperature):
     assert copy.n_passes() < 0.8 * n_guesses
     assert len(copy.rows) == copy.n_passes() + 1  # the prompt's states need a pass of their own
     assert n_guesses > 4 * len(rounds)
+
+
+def test_a_page_shows_the_guess_that_ran():
+    for guesser, name in ((None, "guess"), ("lookup", "staged_guess")):
+        run = run_as_data("", [], {"decoder": "quantized", "guesser": guesser})
+        assert run["listing"][0]["name"] == name and run["is_chain"] == (guesser is None)
 
 
 # ---- main.py

@@ -23,7 +23,7 @@ There are two norms, because states and embeddings differ in scale. The pairs of
 the target's own states, here f_0, f_1 and f_2. The pairs of guesses have predicted states, here
 f_3, because the target has not read the guesses. In the cache, the pairs of a tree's nodes
 follow those of the text. When a guess has become text, its pair is read again, with the
-target's own state.
+target's own state. (The head of quantized.py reads states of the copy, too.)
 """
 
 import numpy as np
@@ -191,7 +191,7 @@ def build_head(params, weight):
 def load_head(models):
     """Return the weights of the target's own head, with the target's tables.
 
-    The head of a target in int8 is rounded too, which makes it faster.
+    The head of a target whose matrices are Int8 is rounded too, which makes it faster.
     """
     params = models.target.params
     stored = open_heads(models)

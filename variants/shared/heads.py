@@ -17,7 +17,8 @@ KEEP = "eagle/keep"
 def fingerprint(gains):
     """Return a hash of the gains of the target's last norm: the same in every precision.
 
-    No rounding of matrices changes the gains, so heads are found for a rounded target too.
+    No rounding of matrices changes the gains, so heads are found for a rounded target too. A
+    fine-tuned target with the same gains gets the heads as well: they may guess worse.
     """
     return hashlib.sha256(to_host(gains).astype(np.float16).tobytes()).hexdigest()
 

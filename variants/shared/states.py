@@ -38,7 +38,7 @@ class States(Around):
         return self.model.hidden(ids, n_last)
 
     def beside(self, model):
-        """Return the States of a model whose states stand for this one's, and the reverse."""
+        """Return the States of another model, stored among this one's."""
         return replace(self, model=model)  # with the same dict
 
     def state_after(self, ids):  # -> [n_embd]
