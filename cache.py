@@ -11,7 +11,8 @@ that keeps keys and values.
 
 The same lines run on NumPy's arrays and on CuPy's, because NumPy's functions call CuPy's for
 CuPy's arrays. The caller's tokens and logits are NumPy's in both cases. lib/ need not be read:
-`matmul(x, w)` is x @ w, and `by_rows(attention, ..)` is attention(..), both faster.
+`matmul(x, w)` is x @ w, and `by_rows(attention, ..)` is attention(..), both faster;
+`each_row_alone(attention, ..)` is attention(..), too, with bits that a target in int8 needs.
 """
 
 import math
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lib.backend.products import by_rows, matmul, one_blas_thread
+from lib.backend.products import by_rows, each_row_alone, matmul, one_blas_thread
 from lib.prefix import common_prefix  # how many tokens two texts share from the start
 
 # A long prompt is read in passes of PART tokens, so that its attention scores fit in memory.
@@ -62,7 +63,7 @@ def attention(q, k, v, mask):  # -> [n_head, n_new, d_head]
     return (softmax(scores) @ v).reshape(q.shape)
 
 
-def cached(cache, n_past, mask):
+def cached(cache, n_past, mask, apply=by_rows):
     """Return one layer's `attend`, which appends the new keys and values to the cache.
 
     `cache` is [2, n_kv, n_columns, d_head]: keys and values with a column per token. `attend`
@@ -74,7 +75,7 @@ def cached(cache, n_past, mask):
         keys, values = cache[:, :, :n_seq]  # views, so the next two lines write to the cache
         keys[:, n_past:] = k
         values[:, n_past:] = v
-        return by_rows(attention, q, keys, values, mask)
+        return apply(attention, q, keys, values, mask)
 
     return attend
 
@@ -153,6 +154,7 @@ class CachedModel:
         self.dtype = gains.dtype
         shape = (len(params["blocks"]), 2, n_kv, N_COLUMNS, d_head)
         self.cache = np.zeros(shape, self.dtype, like=gains)
+        self.apply = each_row_alone if params.get("rows_alone") else by_rows
         self.ids: list[int] = []  # the tokens whose keys and values are in the cache
         self.lock = threading.Lock()
 
@@ -193,7 +195,7 @@ class CachedModel:
         self.cache = widened(self.cache, len(ids))
         for end in part_ends(n_past, len(ids), n_last):
             mask = causal_mask(end - n_past, like=self.cache)
-            attends = [cached(layer, n_past, mask) for layer in self.cache]
+            attends = [cached(layer, n_past, mask, self.apply) for layer in self.cache]
             tokens = np.asarray(ids[n_past:end], like=self.cache)
             x = self.forward(tokens, np.arange(n_past, end, like=self.cache), attends)
             self.ids = ids[:end]

@@ -116,7 +116,9 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
         from variants.quantized import int8_copy
 
         tokenizer, model = load_model(model_size, models_dir, np.float32, backend)
-        return tokenizer, int8_copy(model)
+        copy = int8_copy(model)
+        # A draft's bits may depend on how many rows a pass has, but not a target's.
+        return tokenizer, copy.with_params({**copy.params, "rows_alone": True})
     if folder.is_file() or huggingface.folder_model_type(folder) not in (None, "gpt2"):
         return load_chat_model(folder, dtype, backend)
     encoder, hparams, params = load_encoder_hparams_and_params(model_size, models_dir, dtype,

@@ -119,7 +119,7 @@ class BatchReader(CachedModel):
             for part, mask in zip(parts, masks):
                 rows = slice(first, first + part.n_new)
                 first += part.n_new
-                attend_part = cached(part.model.cache[layer], part.n_past, mask)
+                attend_part = cached(part.model.cache[layer], part.n_past, mask, self.apply)
                 out.append(attend_part(q[:, rows], k[:, rows], v[:, rows]))
             return np.concatenate(out, axis=1)
 

@@ -157,6 +157,25 @@ def by_rows(attention, q, k, v, mask):  # q is [n_head, n_new, d_head] -> as q
     return y
 
 
+def each_row_alone(attention, q, k, v, mask):  # as by_rows
+    """Return attention(q, k, v, mask), each row with its bits in a pass over it alone.
+
+    BLAS sums in a different order for a different number of rows or columns. A target in int8
+    rounds its rows (int8.py), which makes a difference in the last bit a whole step.
+    """
+    if mask is None:  # one row
+        return attention(q, k, v, None)
+    y = np.empty_like(q)
+    n_before = k.shape[1] - mask.shape[1]  # columns that every row sees
+    for i, row in enumerate(mask):
+        seen = n_before + np.flatnonzero(row == 0)
+        end = n_before + len(seen)
+        is_run = seen[-1] == end - 1  # not so below a tree's branches
+        columns = slice(end) if is_run else np.concatenate([np.arange(n_before), seen])
+        y[:, i : i + 1] = attention(q[:, i : i + 1], k[:, columns], v[:, columns], None)
+    return y
+
+
 # ---- Numba
 
 @functools.cache

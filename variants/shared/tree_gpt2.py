@@ -61,7 +61,7 @@ class TreeReader(CachedModel):
         sees = tree.ancestors()  # [n_nodes, n_nodes] of bool
         self.cache = widened(self.cache, n_past + len(sees))
         mask = mask_of(sees, like=self.cache)
-        attends = [cached(layer, n_past, mask) for layer in self.cache]
+        attends = [cached(layer, n_past, mask, self.apply) for layer in self.cache]
         depths = sees.sum(axis=1)  # 1 for the first unread token, whose position is n_past
         positions = np.asarray(n_past + depths - 1, like=self.cache)
         tokens = np.asarray(tree.tokens, like=self.cache)
