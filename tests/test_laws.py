@@ -348,7 +348,7 @@ THREE = [llama_params(seed, n_vocab=3, n_embd=8, n_head=2, n_kv=1, n_layer=3) fo
 @pytest.mark.parametrize("name, i, keep", [
     *((name, 0, None) for name in EXACT),
     *(("eagle", i, keep) for i in range(3) for keep in ([0, 2], [1])),
-    ("suffix", 4, [0, 2]), ("suffix", 5, [0, 2])], ids=str)
+    ("suffix", 4, [0, 2]), ("suffix", 5, [0, 2]), ("quantized", 2, [0, 2])], ids=str)
 def test_a_llama_of_three_tokens_has_its_distribution_by_every_decoder(name, i, keep, heads):
     N = 2 if keep is None else N_NEW  # the head's own guesses begin with the second one
     sampling, folder = sampling_of(name), heads(THREE[1], keep=keep)
