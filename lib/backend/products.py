@@ -163,8 +163,8 @@ def each_row_alone(attention, q, k, v, mask):  # as by_rows
     BLAS sums in a different order for a different number of rows or columns. A target in int8
     rounds its rows (int8.py), which makes a difference in the last bit a whole step.
     """
-    if mask is None:  # one row
-        return attention(q, k, v, None)
+    if mask is None or not isinstance(q, np.ndarray):  # one row, or a GPU: floats, no Int8
+        return attention(q, k, v, mask)
     y = np.empty_like(q)
     n_before = k.shape[1] - mask.shape[1]  # columns that every row sees
     for i, row in enumerate(mask):
