@@ -68,7 +68,7 @@ def cached(cache, n_past, mask, apply=by_rows):
 
     `cache` is [2, n_kv, n_columns, d_head]: keys and values with a column per token. `attend`
     writes the columns n_past : n_seq and reads all columns before n_seq. `mask` is as
-    `attention` takes it.
+    `attention` takes it; `apply` calls `attention`.
     """
     def attend(q, k, v):  # [n_head, n_new, d_head], 2 x [n_kv, n_new, d_head] -> as q
         n_seq = n_past + q.shape[1]

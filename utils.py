@@ -117,7 +117,7 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
 
         tokenizer, model = load_model(model_size, models_dir, np.float32, backend)
         copy = int8_copy(model)
-        # A draft's bits may depend on how many rows a pass has, but not a target's.
+        # No bit of a target's row may depend on how many rows a pass has.
         return tokenizer, copy.with_params({**copy.params, "rows_alone": True})
     if folder.is_file() or huggingface.folder_model_type(folder) not in (None, "gpt2"):
         return load_chat_model(folder, dtype, backend)

@@ -54,7 +54,8 @@ FORMS = {  # the first is run with every setting and pair
                Form({"sure": 0.0, "depth": 3}), Form({"sure": 99.0, "K": 2}),
                *(Form({"sure": 1.0, "cap": 2, "otherwise": words}, slow="2,1" in words)
                  for words in ("quantized --K 2 --guesser 'eagle --K 1'", "eagle --K 2",
-                               "eagle --widths 2,1", "block --guesser eagle --K 2"))],
+                               "eagle --widths 2,1", "block --guesser eagle --K 2",
+                               "quantized --K 2"))],
     "jacobi": [Form({"K": 2})],
     "skip": [Form({"K": 1}), Form({"K": 1, "exit": 2})],
     "quantized": [Form({"K": 2}), Form({"K": "auto"}),
